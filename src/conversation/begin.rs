@@ -41,7 +41,6 @@ impl Conversation {
     ///
     /// # Errors
     /// The errors of [`Engine::start`] and [`on`](Self::on).
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn new(model: &Model, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
         Self::on(&Engine::start(model, Self::engine_options(model))?, format, settings, on_read)
     }

@@ -6,6 +6,7 @@ use super::prefix::PrefixCache;
 use super::scheduler::Command;
 use super::shared::gone;
 use crate::error::{Error, Result};
+use crate::exec::wait::MAY_BLOCK;
 use crate::session::{Session, Snapshot};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -149,6 +150,5 @@ pub(crate) fn no_room() -> Error {
 
 /// Returns an error in a browser. The engine runs on the caller's thread there, and this thread cannot wait for itself.
 fn not_in_a_browser() -> Result<()> {
-    let is_browser = cfg!(target_arch = "wasm32");
-    if is_browser { Err(Error::device("a conversation waits for its engine, which a browser does not allow")) } else { Ok(()) }
+    if MAY_BLOCK { Ok(()) } else { Err(Error::device("a conversation waits for its engine, which a browser does not allow")) }
 }

@@ -1,16 +1,12 @@
 //! The handle through which a caller receives the events of a request.
 
-#[cfg(not(target_arch = "wasm32"))]
-use super::Completion;
-use super::Event;
 use super::outbox::Reader;
-#[cfg(not(target_arch = "wasm32"))]
 use super::thread::EngineThread;
+use super::{Completion, Event};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use futures_core::Stream;
 use std::pin::Pin;
-#[cfg(not(target_arch = "wasm32"))]
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
@@ -25,7 +21,6 @@ pub struct Generation {
     pub(super) n_tokens: usize,
     pub(super) sampling: Sampling,
     /// The last field, because fields are dropped in order: dropping `events` cancels the request, and only then can the thread end.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) _thread: Arc<EngineThread>,
 }
 
@@ -41,7 +36,6 @@ impl Generation {
     }
 
     /// Blocks until the next event. Returns `None` after the last event.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn recv(&mut self) -> Option<Result<Event>> {
         let event = self.events.recv();
         self.seen(event)
@@ -51,7 +45,6 @@ impl Generation {
     ///
     /// # Errors
     /// The error with which the request failed. `Device` if the engine ended before the request was complete.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(mut self) -> Result<Vec<Completion>> {
         let mut all = Vec::new();
         while let Some(event) = self.recv() {
@@ -79,11 +72,9 @@ impl Generation {
 }
 
 /// An iterator over events. `next` blocks until the next event.
-#[cfg(not(target_arch = "wasm32"))]
 #[derive(Debug)]
 pub struct Events(Generation);
 
-#[cfg(not(target_arch = "wasm32"))]
 impl Iterator for Events {
     type Item = Result<Event>;
 
@@ -92,7 +83,6 @@ impl Iterator for Events {
     }
 }
 
-#[cfg(not(target_arch = "wasm32"))]
 impl IntoIterator for Generation {
     type Item = Result<Event>;
     type IntoIter = Events;

@@ -1,7 +1,5 @@
 //! The handle through which callers use an engine.
 
-#[cfg(not(target_arch = "wasm32"))]
-use super::Completion;
 use super::generation::Generation;
 use super::outbox;
 use super::prefix::{self, PrefixCache};
@@ -10,12 +8,12 @@ use super::request::{Input, Request};
 use super::scheduler::{Command, Inbox, Scheduler, Submission};
 use super::shared::{EngineStats, Shared, gone};
 use super::states::{State as NamedState, StateInfo, States};
-#[cfg(not(target_arch = "wasm32"))]
 use super::thread::EngineThread;
-use super::{CacheOptions, EngineOptions};
+use super::{CacheOptions, Completion, EngineOptions};
 #[cfg(doc)]
 use crate::error::Kind;
 use crate::error::{Error, Result};
+use crate::exec::wait::{MAY_BLOCK, block_on, would_block};
 use crate::sample::Sampling;
 use crate::session::{Batcher, Idle, Model, Scorer, Session};
 #[cfg(feature = "serve")]
@@ -23,9 +21,7 @@ use crate::session::{LoadedState, Snapshot};
 use async_channel::Sender;
 use std::path::Path;
 use std::sync::Arc;
-#[cfg(not(target_arch = "wasm32"))]
 use std::sync::mpsc::RecvTimeoutError;
-#[cfg(not(target_arch = "wasm32"))]
 use std::time::Duration;
 use web_time::Instant;
 
@@ -59,7 +55,6 @@ pub struct Engine {
     wake: Sender<()>,
     pub(super) shared: Arc<Shared>,
     /// The last field, because the thread ends only when no handle can send it another command.
-    #[cfg(not(target_arch = "wasm32"))]
     thread: Arc<EngineThread>,
 }
 
@@ -67,23 +62,26 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
-    /// a folder of `options` cannot be made; `Memory` if no thread can be started.
-    #[cfg(not(target_arch = "wasm32"))]
+    /// The errors of [`start_task`](Self::start_task); `Memory` if no thread can be started; `Device` in a browser, which has no thread for it.
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
+        if !MAY_BLOCK {
+            return Err(would_block().hint("use `Engine::start_task`, and run its future as a task"));
+        }
         let (engine, scheduler) = Self::open(model, options)?;
-        engine.thread.start(move || crate::exec::wait::block_on(scheduler.run()))?;
+        let work = async { Ok(scheduler.run().await) };
+        engine.thread.start(move || block_on(work).unwrap_or_else(|e| log::error!("the engine has ended: {e}")))?;
         Ok(engine)
     }
 
-    /// Opens the slots. Returns the engine and a future. The engine works only while the future is polled, so run the future as a task of the
-    /// browser with `wasm_bindgen_futures::spawn_local`. The future ends when all handles are dropped and all requests are complete.
+    /// Opens the slots of an engine without a thread of its own. Returns the engine and a future. The engine works only while the future is polled,
+    /// so run the future as a task: in a browser with `wasm_bindgen_futures::spawn_local`, where the future awaits the device and yields to other
+    /// tasks after each step. Elsewhere, polling the future blocks the thread for a step. The future ends when all handles are dropped and all
+    /// requests are complete.
     ///
     /// # Errors
     /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
-    /// `options` name a folder, because a browser has no folders.
-    #[cfg(target_arch = "wasm32")]
-    pub fn start(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + 'static)> {
+    /// a folder of `options` cannot be made, as in a browser.
+    pub fn start_task(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + Send + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
         Ok((engine, scheduler.run()))
     }
@@ -110,27 +108,15 @@ impl Engine {
         let stats = EngineStats { slots: options.slots, free_slots: options.slots, cached: cache.len(), ..EngineStats::default() };
         // One unread message is enough to wake the thread.
         let (wake, woken) = async_channel::bounded(1);
-        #[cfg(not(target_arch = "wasm32"))]
-        {
-            let wake = wake.clone();
-            batcher.draw_aside(
-                Arc::new(move || {
-                    let _ = wake.try_send(());
-                }),
-                options.rules_time,
-            );
-        }
+        let woken_by = wake.clone();
+        let wake_up = move || {
+            let _ = woken_by.try_send(());
+        };
+        batcher.draw_aside(Arc::new(wake_up), options.rules_time);
         let states = States::new(model, &options.states, wake.clone())?;
         let shared = Arc::new(Shared::new(model, options, states, stats)?);
         let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache, scorer);
-        let engine = Engine {
-            commands,
-            wake,
-            shared,
-            #[cfg(not(target_arch = "wasm32"))]
-            thread: Arc::default(),
-        };
-        Ok((engine, scheduler))
+        Ok((Engine { commands, wake, shared, thread: Arc::default() }, scheduler))
     }
 
     /// Returns the model with which the engine runs requests.
@@ -186,7 +172,6 @@ impl Engine {
     ///
     /// # Errors
     /// The errors of [`submit`](Self::submit); `Input` if `n` is not 1; the error with which the request failed.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn run(&self, request: Request) -> Result<Completion> {
         if request.n != 1 {
             return Err(Error::input(format!("expected 1 continuation, found {}", request.n)).field("n").hint("use `submit`"));
@@ -231,14 +216,7 @@ impl Engine {
         self.commands.try_send(Command::Submit(Box::new(submission))).map_err(|_| gone())?;
         state.queue.enter(&namespace);
         state.stats.waiting += 1;
-        Ok(Generation {
-            events: reader,
-            n_left: n,
-            n_tokens,
-            sampling,
-            #[cfg(not(target_arch = "wasm32"))]
-            _thread: self.thread.clone(),
-        })
+        Ok(Generation { events: reader, n_left: n, n_tokens, sampling, _thread: self.thread.clone() })
     }
 
     /// Lists the named states of a namespace.
@@ -318,14 +296,12 @@ impl Engine {
 
     /// Refuses new requests from now on, and blocks until all accepted requests are complete. If the prefix cache has a folder, this call also writes
     /// all cache entries to files.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn drain(&self) {
         self.drain_within(Duration::MAX);
     }
 
     /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Each continuation returns its
     /// text so far and its state as a complete result. Requests without slots fail, and new requests are refused.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn interrupt(&self) {
         let mut state = self.shared.lock();
         state.is_draining = true;
@@ -335,7 +311,6 @@ impl Engine {
 
     /// Does what [`drain`](Self::drain) does, but blocks for at most `time`. Returns true if all requests are complete, or false if some requests
     /// still run. Requests that still run continue after the call.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         let sent = {

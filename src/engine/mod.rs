@@ -25,7 +25,6 @@ mod shared;
 mod states;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
-#[cfg(not(target_arch = "wasm32"))]
 mod thread;
 mod wire;
 
@@ -33,9 +32,7 @@ pub(crate) use conversations::{no_room, since};
 pub use event::{Completion, Event, Usage};
 #[cfg(feature = "grammar")]
 pub(crate) use followers::Followers;
-#[cfg(not(target_arch = "wasm32"))]
-pub use generation::Events;
-pub use generation::Generation;
+pub use generation::{Events, Generation};
 pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
 pub(crate) use passage::{Passage, Passed, Pinned, Space};

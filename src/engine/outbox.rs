@@ -3,6 +3,7 @@
 
 use super::Event;
 use crate::error::{Error, Result};
+use crate::exec::wait::receive;
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
 use std::pin::Pin;
@@ -65,10 +66,17 @@ pub struct Reader {
 
 impl Reader {
     /// Blocks until the next event. Returns `None` after the last event.
-    #[cfg(not(target_arch = "wasm32"))]
+    ///
+    /// # Errors
+    /// Ends the request with an error in a browser, if the next event is not there yet.
     pub fn recv(&mut self) -> Option<Result<Event>> {
-        let event = self.receiver.recv_blocking().ok()?;
-        Some(self.taken(event))
+        match receive(&self.receiver) {
+            Ok(event) => event.map(|event| self.taken(event)),
+            Err(e) => {
+                self.receiver.close();
+                Some(Err(e))
+            }
+        }
     }
 
     /// Polls for the next event. The result is `None` after the last event.

@@ -38,10 +38,8 @@ pub(super) enum Command {
     /// Runs work on the cache and the session between two steps.
     Visit(Visit),
     /// Asks to end all requests.
-    #[cfg(not(target_arch = "wasm32"))]
     Interrupt,
     /// Asks for a message on this channel when all requests are complete.
-    #[cfg(not(target_arch = "wasm32"))]
     Drain(SyncSender<()>),
 }
 
@@ -163,12 +161,7 @@ impl Scheduler {
         }
     }
 
-    /// Does nothing: a browser has no folder.
-    #[cfg(target_arch = "wasm32")]
-    fn flush(&mut self) {}
-
     /// Writes the prefix cache to its folder for later engines.
-    #[cfg(not(target_arch = "wasm32"))]
     fn flush(&mut self) {
         self.cache.flush(self.batcher.session_mut()).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
     }
@@ -221,9 +214,7 @@ impl Scheduler {
             Command::Submit(submission) => self.enqueue(*submission),
             Command::Pass(passage, line) => self.passages.waiting.push_back((*passage, line)),
             Command::Visit(work) => work(&mut self.cache, self.batcher.session_mut()),
-            #[cfg(not(target_arch = "wasm32"))]
             Command::Interrupt => self.interrupt(),
-            #[cfg(not(target_arch = "wasm32"))]
             Command::Drain(done) => self.draining.push(done),
         }
     }
@@ -235,7 +226,6 @@ impl Scheduler {
     }
 
     /// Ends all continuations with their texts so far. Requests without slots fail, and so do requests for vectors and scores.
-    #[cfg(not(target_arch = "wasm32"))]
     fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
             self.left.push(submission.request.namespace);

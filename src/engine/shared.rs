@@ -6,6 +6,7 @@ use super::queue::{Bounds, Queue};
 use super::request::{Input, Request};
 use super::states::{State as NamedState, States};
 use crate::error::{Error, Kind, Result, short};
+use crate::exec::wait::MAY_BLOCK;
 use crate::session::{EmbedOptions, Model, Pooling, Snapshot, VectorRule, check_query, encode_pair, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::sync::atomic::AtomicUsize;
@@ -72,7 +73,7 @@ impl Shared {
     /// # Errors
     /// `Usage` if the model has its own pooling, or in a browser if steps return logits.
     pub fn rule(&self, pooling: Option<Pooling>) -> Result<Arc<VectorRule>> {
-        if cfg!(target_arch = "wasm32") && !self.model.returns_hidden() {
+        if !MAY_BLOCK && !self.model.returns_hidden() {
             let e = Error::usage("a browser's engine computes vectors only with a model that returns hidden states");
             return Err(e.hint("open the model with Output::Hidden"));
         }
@@ -101,7 +102,7 @@ impl Shared {
                 (encoded.collect(), Some(rule.clone()))
             }
             Input::Ranking { query, documents } => {
-                if self.options.reranker.is_none() || cfg!(target_arch = "wasm32") {
+                if self.options.reranker.is_none() || !MAY_BLOCK {
                     return Err(of_model(Error::input("this model has no reranker")));
                 }
                 check_query(query).map_err(|e| e.field("query"))?;

@@ -3,21 +3,19 @@
 //! A state consists of a slot's snapshot and the sampler's memory. With a folder, a separate thread also writes each state to a state file. `wingbeat
 //! generate` can read such files, too.
 
-#[cfg(not(target_arch = "wasm32"))]
 mod writer;
 
 use super::options::StateOptions;
 use super::prefix::hashed;
 use crate::error::{Error, Result, size};
+use crate::exec::wait::receive;
 use crate::sample::{self, Sampler};
 use crate::session::{LoadedState, Model, Snapshot, StateExtras, saved_tokens};
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
-#[cfg(not(target_arch = "wasm32"))]
-use std::sync::Condvar;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 /// The maximum length of a state's name, in bytes.
 const MAX_NAME: usize = 100;
@@ -79,7 +77,6 @@ pub struct StateInfo {
 pub(super) struct States {
     inner: Arc<Inner>,
     /// The thread that writes files. `None` if there is no folder.
-    #[cfg(not(target_arch = "wasm32"))]
     writer: Option<writer::Writer>,
 }
 
@@ -92,10 +89,9 @@ struct Inner {
     forgets: bool,
     held: Mutex<Held>,
     /// Signals that a file has been written.
-    #[cfg(not(target_arch = "wasm32"))]
     written: Condvar,
     /// The writer takes this lock before each file. Tests hold the lock to delay the writer.
-    #[cfg(all(test, not(target_arch = "wasm32")))]
+    #[cfg(test)]
     gate: Mutex<()>,
 }
 
@@ -104,7 +100,6 @@ struct Held {
     states: HashMap<Key, (Arc<State>, u64)>,
     /// States whose files are being written or wait for the writer. The number identifies the latest write under this name. When an older write
     /// finishes, the entry stays.
-    #[cfg(not(target_arch = "wasm32"))]
     writing: HashMap<Key, (Arc<State>, u64)>,
     clock: u64,
 }
@@ -128,24 +123,16 @@ impl States {
             bytes: options.bytes,
             forgets: options.forgets,
             held: Mutex::default(),
-            #[cfg(not(target_arch = "wasm32"))]
             written: Condvar::new(),
-            #[cfg(all(test, not(target_arch = "wasm32")))]
+            #[cfg(test)]
             gate: Mutex::default(),
         });
-        #[cfg(not(target_arch = "wasm32"))]
         let writer = inner.folder.is_some().then(|| writer::Writer::start(inner.clone(), wake)).transpose()?;
-        #[cfg(target_arch = "wasm32")]
-        drop(wake);
-        Ok(States {
-            inner,
-            #[cfg(not(target_arch = "wasm32"))]
-            writer,
-        })
+        Ok(States { inner, writer })
     }
 
     /// Delays the thread that writes files until the guard is dropped.
-    #[cfg(all(test, not(target_arch = "wasm32")))]
+    #[cfg(test)]
     pub fn hold_writer(&self) -> MutexGuard<'_, ()> {
         self.inner.gate.lock().unwrap()
     }
@@ -190,11 +177,7 @@ impl States {
     /// Errors of [`begin_put`](Self::begin_put).
     pub fn put(&self, namespace: &str, name: &str, state: State) -> Result<StateInfo> {
         let saved = self.begin_put(namespace, name, state);
-        #[cfg(not(target_arch = "wasm32"))]
-        let saved = saved.recv_blocking().ok();
-        #[cfg(target_arch = "wasm32")]
-        let saved = saved.try_recv().ok();
-        saved.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
+        receive(&saved)?.unwrap_or_else(|| Err(Error::device("the thread that writes states has ended")))
     }
 
     /// Begins to keep a state under a name, and replaces an older state of that name. Returns a channel that receives the result: after the file is
@@ -208,7 +191,6 @@ impl States {
         let checked = check_name(name).and_then(|()| state.snapshot.check_model(&self.inner.model));
         let info = info(name, &state);
         let (key, state) = (key(namespace, name), Arc::new(state));
-        #[cfg(not(target_arch = "wasm32"))]
         if let (Some(writer), Ok(())) = (&self.writer, &checked) {
             writer.write(key, state, info, saved);
             return is_saved;
@@ -262,9 +244,7 @@ impl States {
         let key = key(namespace, name);
         // Holding the lock keeps new writes of this state from beginning before its file is removed.
         let held = self.inner.lock();
-        #[cfg(not(target_arch = "wasm32"))]
-        let held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
-        let mut held = held;
+        let mut held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
         let was_held = held.states.remove(&key).is_some();
         match self.inner.path(namespace, name).filter(|path| path.exists()) {
             Some(path) => fs::remove_file(&path).map_err(|e| Error::io(e, &path)),
@@ -349,14 +329,8 @@ impl Inner {
 }
 
 impl Held {
-    #[cfg(not(target_arch = "wasm32"))]
     fn writing(&self, key: &Key) -> Option<Arc<State>> {
         self.writing.get(key).map(|(state, _)| state.clone())
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    fn writing(&self, _: &Key) -> Option<Arc<State>> {
-        None
     }
 
     /// Returns the states in memory that belong to a namespace.
@@ -364,7 +338,6 @@ impl Held {
         let mut all: HashMap<&str, &State> = HashMap::new();
         let of = |(of, _): &&Key| of == namespace;
         all.extend(self.states.iter().filter(|(key, _)| of(key)).map(|((_, name), (state, _))| (name.as_str(), &**state)));
-        #[cfg(not(target_arch = "wasm32"))]
         all.extend(self.writing.iter().filter(|(key, _)| of(key)).map(|((_, name), (state, _))| (name.as_str(), &**state)));
         all.into_iter().map(|(name, state)| info(name, state)).collect()
     }

@@ -1,4 +1,4 @@
-//! Blocking forms of the async functions that list adapters, open devices and load models. Not compiled for browsers.
+//! Blocking forms of the async functions that list adapters, open devices and load models. In a browser they return an error if the work is not done at once.
 
 use super::Progress;
 use super::cpu::CpuModel;

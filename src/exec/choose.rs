@@ -1,6 +1,7 @@
 //! Chooses the device that a model runs on, and explains the choice.
 
 use super::gpu::{Adapter, AdapterKind, Backend, adapters_async};
+use super::wait::MAY_BLOCK;
 use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
@@ -101,7 +102,7 @@ pub async fn choose_async(device: &DeviceChoice, backend: Backend) -> Result<Dev
     let is_automatic = *device == DeviceChoice::Auto && backend == Backend::Auto;
     let at = match device {
         DeviceChoice::Auto if is_automatic => {
-            let is_hardware = |a: &Adapter| a.kind < AdapterKind::Other || a.kind == AdapterKind::Other && cfg!(target_arch = "wasm32");
+            let is_hardware = |a: &Adapter| a.kind < AdapterKind::Other || a.kind == AdapterKind::Other && !MAY_BLOCK;
             let Some(at) = all.iter().position(is_hardware) else {
                 return Ok(cpu("because no GPU adapter was found; a software adapter is used only on request"));
             };

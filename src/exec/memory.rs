@@ -10,7 +10,6 @@ pub struct Memory {
 
 /// Returns the memory of the host, or `None` if the system does not report its memory. The free memory includes the cache of files, because the
 /// system can drop this cache without swapping. A limit of the container or of the process (`ulimit -v`) lowers the result.
-#[cfg(not(target_arch = "wasm32"))]
 pub fn host_memory() -> Option<Memory> {
     let mut system = sysinfo::System::new();
     system.refresh_memory();
@@ -32,7 +31,7 @@ fn of_process() -> Option<Memory> {
 
 /// Returns `None`. Only the command line tool checks the limits of its process, and only Linux reports how much address space a process
 /// uses.
-#[cfg(all(not(all(feature = "cli", target_os = "linux")), not(target_arch = "wasm32")))]
+#[cfg(not(all(feature = "cli", target_os = "linux")))]
 fn of_process() -> Option<Memory> {
     None
 }
@@ -44,13 +43,6 @@ fn addresses(status: &str) -> Option<u64> {
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
 }
 
-/// Returns `None`: a browser does not report its memory.
-#[cfg(target_arch = "wasm32")]
-pub fn host_memory() -> Option<Memory> {
-    None
-}
-
-#[cfg(not(target_arch = "wasm32"))]
 impl Memory {
     /// Limits the memory `self` by `limit`. Returns the lower of the two totals and the lower of the two free memories. If only one free memory is
     /// known, returns the known free memory.

@@ -3,7 +3,6 @@
 //! `gpu` plays a tape with kernels, and no other module names wgpu. `cpu` plays the words' twins (reference implementations). Both take and
 //! return plain data.
 
-#[cfg(not(target_arch = "wasm32"))]
 mod blocking;
 mod chain;
 mod choose;
@@ -14,14 +13,11 @@ pub mod gpu;
 mod load;
 mod memory;
 pub mod predict;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod products;
-#[cfg(not(target_arch = "wasm32"))]
 pub mod selftest;
 mod stored;
 pub mod strategy;
 pub mod tune;
-#[cfg(not(target_arch = "wasm32"))]
 pub(crate) mod wait;
 
 use crate::error::{Error, Result};
@@ -32,7 +28,6 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-#[cfg(not(target_arch = "wasm32"))]
 pub use blocking::choose;
 pub use chain::{Chain, Link};
 pub use choose::{ChosenDevice, DeviceChoice, DeviceDecision, choose_async};
@@ -267,6 +262,24 @@ pub trait Executor: Send {
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
 }
 
+/// Waits until a `finish` method would not block. In a browser, the future awaits the device. Elsewhere, polling the future blocks the thread.
+///
+/// # Errors
+/// The errors of [`Executor::finish`].
+pub async fn ready(executor: &mut dyn Executor) -> Result<()> {
+    if wait::MAY_BLOCK {
+        executor.wait()?;
+    }
+    std::future::poll_fn(|context| executor.poll_ready(context)).await
+}
+
+/// Reads back one excerpt, as [`Executor::read`] does, and waits as [`ready`] does.
+pub async fn read_async(executor: &mut dyn Executor, excerpt: Excerpt<'_>) -> Result<Vec<f32>> {
+    executor.begin_read(&[excerpt])?;
+    ready(executor).await?;
+    Ok(executor.finish_read()?.pop().unwrap_or_default())
+}
+
 /// Returns an error if the number of `values` differs from the length of the state.
 fn check_length(spec: &StateSpec, values: &[f32]) -> Result<()> {
     if values.len() == spec.len() {
@@ -278,11 +291,4 @@ fn check_length(spec: &StateSpec, values: &[f32]) -> Result<()> {
 /// Returns the error of a `finish` method that was called without its `begin` method.
 fn nothing_begun() -> Error {
     Error::device("nothing to finish: no work was begun, or other work began on the device after it")
-}
-
-/// Returns the error of a method that would have to block in a browser.
-#[cfg(target_arch = "wasm32")]
-fn cannot_block() -> Error {
-    Error::device("this call would block until the GPU is done, and a browser must not block")
-        .hint("call a `begin` method, await `ready`, then call the `finish` method")
 }

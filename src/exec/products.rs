@@ -9,7 +9,8 @@ use crate::tape::{Room, Run, Source, Step, Tape, Var};
 use crate::tensor::{DType, View};
 use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+use web_time::Instant;
 
 /// Measuring stops after this time, but not before two steps were measured.
 const ENOUGH: Duration = Duration::from_secs(2);

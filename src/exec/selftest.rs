@@ -1,5 +1,5 @@
-//! Compares the kernels of every word with the word's reference implementation on the CPU (twin), on one adapter. `doctor` and tests run
-//! the comparison.
+//! Compares the kernels of every word with the word's reference implementation on the CPU (twin), on one adapter. `doctor`, tests and browsers
+//! run the comparison. Each function has a form that blocks.
 
 mod cases;
 
@@ -7,7 +7,8 @@ pub use cases::{Extent, cases, takes};
 
 use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
-use super::{Executor, Loaded};
+use super::wait::block_on;
+use super::{Excerpt, Executor, Loaded, read_async, ready};
 use crate::error::Result;
 use crate::quant::{self, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
@@ -48,11 +49,11 @@ const HALF_STATE_IN_SPANS_BOUND: f64 = 1e-5;
 
 /// Returns the device, without cooperative matrices if their products differ from the twin's products. Cooperative matrices are
 /// checked before a model uses them, because wgpu calls them experimental and few drivers support them.
-pub fn settle(mut device: Device) -> Result<Device> {
+pub async fn settle_async(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
         let mut chunks = products_of_words();
         chunks.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > BATCH && s.outputs.len() <= s.runs.len()));
-        if let Some(wrong) = first_wrong(&Arc::new(device.with_caps(device.caps.clone())), chunks, "f16") {
+        if let Some(wrong) = first_wrong_async(&Arc::new(device.with_caps(device.caps.clone())), chunks, "f16").await {
             log::warn!("this driver's cooperative matrices are wrong and not used: {wrong}");
             device.caps.cooperative = None;
         }
@@ -60,15 +61,28 @@ pub fn settle(mut device: Device) -> Result<Device> {
     Ok(device)
 }
 
+/// Calls [`settle_async`] and blocks until it returns.
+pub fn settle(device: Device) -> Result<Device> {
+    block_on(settle_async(device))
+}
+
 /// Runs cases with weights of a format. Returns a description of the first case that fails: its error and bound, or the driver's error. Returns
 /// `None` if all cases pass.
-pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>, format: &str) -> Option<String> {
+pub(super) async fn first_wrong_async(device: &Arc<Device>, cases: Vec<Case>, format: &str) -> Option<String> {
     let format = quant::find(format).ok()?;
-    cases.into_iter().find_map(|case| match run(case, format, device) {
-        Ok(o) if o.is_right() => None,
-        Ok(o) => Some(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),
-        Err(e) => Some(e.to_string()),
-    })
+    for case in cases {
+        match run_async(case, format, device).await {
+            Ok(o) if o.is_right() => {}
+            Ok(o) => return Some(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),
+            Err(e) => return Some(e.to_string()),
+        }
+    }
+    None
+}
+
+/// Calls [`first_wrong_async`] and blocks until it returns.
+pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>, format: &str) -> Option<String> {
+    block_on(async { Ok(first_wrong_async(device, cases, format).await) }).unwrap_or_else(|e| Some(e.to_string()))
 }
 
 /// Returns all cases of the words that multiply by matrices.
@@ -81,7 +95,7 @@ pub(super) fn products_of_words() -> Vec<Case> {
 
 /// Compares sampling on the device, several steps in one submission, with sampling on the host from the same logits. Ids and states must
 /// be equal: the error is 0 or infinite.
-pub fn draws(device: &Arc<Device>) -> Result<CaseOutcome> {
+pub async fn draws_async(device: &Arc<Device>) -> Result<CaseOutcome> {
     const STREAMS: usize = 6;
     const STEPS: usize = 8;
     let plain = Sampling { temperature: 1.5, order: Order::Hf, ..Sampling::greedy(3) };
@@ -99,14 +113,16 @@ pub fn draws(device: &Arc<Device>) -> Result<CaseOutcome> {
     let mut step =
         Step { tokens: rows.clone().collect(), runs: rows.clone().map(run).collect(), outputs: rows.collect(), ..Step::default() };
 
-    let model = GpuModel::load(device.clone(), Arc::new(small_model()), &Synthetic { seed: 7 }, &mut |_, _| ())?;
+    let model = GpuModel::load_async(device.clone(), Arc::new(small_model()), &Synthetic { seed: 7 }, &mut |_, _| ()).await?;
     let (mut ahead, mut one_by_one) = (model.clone().executor(Room::pages(STREAMS + 1))?, model.executor(Room::pages(STREAMS + 1))?);
     let mut found = Vec::new();
     ahead.begin_draws(&streams.iter().collect::<Vec<_>>(), &[])?;
-    ahead.draw_ahead(&step, STEPS, &mut found)?;
+    ahead.begin_ahead(&step, STEPS)?;
+    ready(ahead.as_mut()).await?;
+    ahead.finish_ahead(&mut found)?;
     let (mut expected, mut logits) = (Vec::new(), Vec::new());
     for _ in 0..STEPS {
-        one_by_one.run(&step, &mut logits)?;
+        run_step(one_by_one.as_mut(), &step, &mut logits).await?;
         for (stream, logits) in streams.iter_mut().zip(logits.chunks_exact(logits.len() / STREAMS)) {
             let id = stream.sample(logits)?;
             stream.accept(id, 1.0);
@@ -116,9 +132,22 @@ pub fn draws(device: &Arc<Device>) -> Result<CaseOutcome> {
     }
     let mut is_right = found == expected;
     for half in 0..2 * STREAMS + 2 {
-        is_right &= ahead.read_state(State(0), half)? == one_by_one.read_state(State(0), half)?;
+        let excerpt = Excerpt::State(State(0), half);
+        is_right &= read_async(ahead.as_mut(), excerpt).await? == read_async(one_by_one.as_mut(), excerpt).await?;
     }
     Ok(CaseOutcome { case: "draws".into(), error: if is_right { 0.0 } else { f64::INFINITY }, bound: 0.0 })
+}
+
+/// Calls [`draws_async`] and blocks until it returns.
+pub fn draws(device: &Arc<Device>) -> Result<CaseOutcome> {
+    block_on(draws_async(device))
+}
+
+/// Plays a step, as [`Executor::run`] does, and waits as [`ready`] does.
+async fn run_step(executor: &mut dyn Executor, step: &Step, logits: &mut Vec<f32>) -> Result<()> {
+    executor.begin(step)?;
+    ready(executor).await?;
+    executor.finish(logits)
 }
 
 /// Returns the smallest tape that can decode: embedding, one channel mix with a state, and an output head.
@@ -144,7 +173,7 @@ const GUARD_ROWS: usize = 2;
 const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
 
 /// Plays a case on the device and on the CPU, and compares the results.
-pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
+pub async fn run_async(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.store_as(format);
     if format.scaling() == Scaling::None {
@@ -164,8 +193,8 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
     // more.
     let bound = if format.scaling() == Scaling::Affine { bound.max(1e-7) } else { bound };
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
-    let run = || {
-        let mut gpu = GpuModel::load(device.clone(), tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
+    let run = async {
+        let mut gpu = GpuModel::load_async(device.clone(), tape.clone(), &source, &mut |_, _| ()).await?.executor(ROOM)?;
         let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
         let mut worst = 0f64;
         let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
@@ -183,19 +212,31 @@ pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Res
             cpu.write_cache(Cache(i), &all_blocks, &values)?;
         }
         for (i, step) in steps.iter().enumerate() {
-            worst = worst.max(compare(&tape, step, zeros, i as u64, gpu.as_mut(), cpu.as_mut())?);
+            worst = worst.max(compare(&tape, step, zeros, i as u64, gpu.as_mut(), cpu.as_mut()).await?);
         }
         Ok(worst)
     };
-    let error = run().map_err(|e: crate::error::Error| e.at(&name))?;
+    let error = run.await.map_err(|e: crate::error::Error| e.at(&name))?;
     Ok(CaseOutcome { case: name, error, bound })
+}
+
+/// Calls [`run_async`] and blocks until it returns.
+pub fn run(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
+    block_on(run_async(case, format, device))
 }
 
 fn pages(spec: &StateSpec) -> usize {
     PAGES * if spec.halves { 2 } else { 1 }
 }
 
-fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: &mut dyn Executor, cpu: &mut dyn Executor) -> Result<f64> {
+async fn compare(
+    tape: &Tape,
+    step: &Step,
+    zeros: Option<(Var, f32)>,
+    seed: u64,
+    gpu: &mut dyn Executor,
+    cpu: &mut dyn Executor,
+) -> Result<f64> {
     let n_rows = |spec: &VarSpec| spec.rows.count(step.tokens.len(), step.outputs.len());
     let mut filled = Vec::new();
     for (i, spec) in tape.vars.iter().enumerate() {
@@ -210,13 +251,13 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
         gpu.write_var(Var(i), values)?;
     }
     let mut logits = (Vec::new(), Vec::new());
-    gpu.run(step, &mut logits.0)?;
+    run_step(gpu, step, &mut logits.0).await?;
     cpu.run(step, &mut logits.1)?;
     let mut worst = nmse(&logits.0, &logits.1);
     for (i, spec) in tape.vars.iter().enumerate() {
         let rows = n_rows(spec);
         let (inside, all) = (rows * spec.stride(), (rows + GUARD_ROWS) * spec.stride());
-        let found = gpu.read_var(Var(i), rows + GUARD_ROWS)?;
+        let found = read_async(gpu, Excerpt::Var(Var(i), rows + GUARD_ROWS)).await?;
         let expected = cpu.read_var(Var(i), rows)?;
         for (p, found) in found.chunks_exact(all).enumerate() {
             if !spec.device_only && !spec.is_internal {
@@ -229,13 +270,15 @@ fn compare(tape: &Tape, step: &Step, zeros: Option<(Var, f32)>, seed: u64, gpu: 
     }
     for (i, spec) in tape.states.iter().enumerate() {
         for page in 0..pages(spec) {
-            worst = worst.max(nmse(&gpu.read_state(State(i), page)?, &cpu.read_state(State(i), page)?));
+            let found = read_async(gpu, Excerpt::State(State(i), page)).await?;
+            worst = worst.max(nmse(&found, &cpu.read_state(State(i), page)?));
         }
     }
     let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
     for i in (0..tape.caches.len()).map(Cache) {
         let n = BLOCKS * TOKENS_PER_BLOCK;
-        worst = worst.max(nmse(&gpu.read_cache(i, &all_blocks, n)?, &cpu.read_cache(i, &all_blocks, n)?));
+        let found = read_async(gpu, Excerpt::Cache(i, &all_blocks, n)).await?;
+        worst = worst.max(nmse(&found, &cpu.read_cache(i, &all_blocks, n)?));
     }
     Ok(worst)
 }

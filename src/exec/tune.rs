@@ -3,16 +3,14 @@
 //! The file also holds the choice between sparse and dense products. This choice changes how results are rounded. The sizes change only the speed.
 //! If the file is missing, damaged or made for another driver, the defaults are used until the next measurement.
 
-#[cfg(not(target_arch = "wasm32"))]
 mod measure;
-#[cfg(not(target_arch = "wasm32"))]
 mod sparse;
 
 use super::environment::CHECKED;
 use super::gpu::{Adapter, AdapterKind, Device};
+use super::wait::block_on;
 use crate::error::Result;
 use crate::tape::{Caps, Tuning};
-#[cfg(not(target_arch = "wasm32"))]
 pub use measure::measure_once;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -43,19 +41,14 @@ pub async fn open_async(adapter: &Adapter, batch_invariant: bool, cache: Option<
             device.caps.tuning = found.tuning;
             device.caps.cooperative = device.caps.cooperative.filter(|_| found.cooperative_is_right);
         }
-        // In a browser, cooperative matrices are not used, because no code compares their products with the twins there.
-        #[cfg(target_arch = "wasm32")]
-        None => device.caps.cooperative = None,
-        #[cfg(not(target_arch = "wasm32"))]
-        None => device = super::selftest::settle(device)?,
+        None => device = super::selftest::settle_async(device).await?,
     }
     Ok(device)
 }
 
 /// Calls [`open_async`] and blocks until it returns.
-#[cfg(not(target_arch = "wasm32"))]
 pub fn open(adapter: &Adapter, batch_invariant: bool, cache: Option<&Path>) -> Result<Device> {
-    super::wait::block_on(open_async(adapter, batch_invariant, cache))
+    block_on(open_async(adapter, batch_invariant, cache))
 }
 
 fn read(path: &Path) -> Option<MeasuredAdapter> {

@@ -4,7 +4,6 @@
 //! A batcher has no queue: the caller decides which job to add next.
 
 mod ahead;
-#[cfg(not(target_arch = "wasm32"))]
 mod aside;
 mod job;
 mod read_all;
@@ -83,7 +82,6 @@ pub struct Batcher<S = Session> {
     /// Results that [`Batcher::take_pooled`] will return.
     pooled: Vec<(JobId, Vec<f32>)>,
     /// Threads that draw tokens under constraints. If `None`, the thread that runs the step draws them.
-    #[cfg(not(target_arch = "wasm32"))]
     aside: Option<aside::Aside>,
     /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
     flight: Option<Flight>,
@@ -106,7 +104,6 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             kept: Vec::new(),
             prompt_logprobs: Vec::new(),
             pooled: Vec::new(),
-            #[cfg(not(target_arch = "wasm32"))]
             aside: None,
             flight: None,
             swapped: Vec::new(),
@@ -319,14 +316,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Draws under constraints on other threads from now on, so that a slow constraint delays its own text alone. `wake` is called when a draw has
     /// ended. `most` limits the time that the constraint of one text may take in total. A text whose constraint exceeds the limit ends with an error.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(crate) fn draw_aside(&mut self, wake: std::sync::Arc<dyn Fn() + Send + Sync>, most: Option<std::time::Duration>) {
         self.aside = Some(aside::Aside::new(wake, most));
     }
 
     /// Returns whether a step has work: a job that is neither paused nor being drawn, or a draw that has ended.
     pub(crate) fn can_step(&self) -> bool {
-        #[cfg(not(target_arch = "wasm32"))]
         if self.aside.as_ref().is_some_and(aside::Aside::has_ended) {
             return true;
         }

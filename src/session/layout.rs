@@ -2,14 +2,12 @@
 //! `device`.
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
-#[cfg(not(target_arch = "wasm32"))]
 use super::footprint::{DeviceBytes, as_assigned, by_device};
 use super::footprint::{Footprint, Sizes};
 use super::options::{CHUNK, Options, PartOn};
 use super::pages::Pages;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
-#[cfg(not(target_arch = "wasm32"))]
 use crate::exec::mapped_bytes;
 use crate::exec::strategy::{PlacedLayers, Strategy, StrategyChoice};
 use crate::exec::{QuantPlan, assign_formats, host_memory};
@@ -87,7 +85,6 @@ pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
 }
 
 /// The id of each device, and the bytes that a session with one slot needs on this device.
-#[cfg(not(target_arch = "wasm32"))]
 pub type BytesByDevice = Vec<(String, DeviceBytes)>;
 
 /// Sets the formats of a tape's matrices. Returns the bytes of each device, empty if `options` have neither a strategy nor parts, and notes for the
@@ -95,7 +92,6 @@ pub type BytesByDevice = Vec<(String, DeviceBytes)>;
 ///
 /// # Errors
 /// `Usage` if a strategy or a plan does not fit the model; `Memory` if `auto` finds no placement.
-#[cfg(not(target_arch = "wasm32"))]
 pub fn bytes_by_device(
     tape: &mut Tape,
     n_layer: usize,

@@ -52,7 +52,6 @@ pub use definition::embedded;
 pub use definition::{is_tuned, notes};
 pub use embed::{Embedder, Embedding};
 pub use generate::{Generated, Prompt, Timings};
-#[cfg(not(target_arch = "wasm32"))]
 pub use layout::{bytes_by_device, sizes as session_sizes};
 pub use logprobs::Logprobs;
 pub use model::Model;

@@ -28,7 +28,6 @@ use veil::Veil;
 const NAME: &str = "chat_template";
 
 /// The stack size of the rendering thread in bytes. The most deeply nested code that `scan.rs` allows needs only a part of this stack.
-#[cfg(not(target_arch = "wasm32"))]
 const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
@@ -127,15 +126,11 @@ impl Jinja {
     }
 }
 
-/// Calls `run` on the current thread: a browser has no other thread.
-#[cfg(target_arch = "wasm32")]
-fn with_stack<T>(run: impl FnOnce() -> T) -> Result<T> {
-    Ok(run())
-}
-
-/// Calls `run` on a thread whose stack is large enough for every source that `scan.rs` accepts.
-#[cfg(not(target_arch = "wasm32"))]
+/// Calls `run` on a thread whose stack is large enough for every source that `scan.rs` accepts. A browser has one thread, which calls `run` itself.
 fn with_stack<T: Send>(run: impl FnOnce() -> T + Send) -> Result<T> {
+    if cfg!(target_arch = "wasm32") {
+        return Ok(run());
+    }
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("template".into()).stack_size(STACK_BYTES).spawn_scoped(scope, run);
         let thread = thread.map_err(|e| Error::memory(format!("cannot start a thread for the chat template: {e}")).caused_by(e))?;

@@ -1,9 +1,8 @@
 //! The files of the prefix cache: one state file per entry, written by a separate thread.
 
 use crate::error::{Error, Result};
-#[cfg(not(target_arch = "wasm32"))]
-use crate::session::StateExtras;
-use crate::session::{Model, Snapshot, saved_tokens};
+use crate::exec::wait::receive;
+use crate::session::{Model, Snapshot, StateExtras, saved_tokens};
 use async_channel::{Receiver, Sender};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -37,8 +36,6 @@ pub struct Left {
     modified: SystemTime,
 }
 
-// In a browser there is no folder and no thread that writes, so no code reads the fields of a job.
-#[cfg_attr(target_arch = "wasm32", expect(dead_code))]
 struct Job {
     entry: u64,
     path: PathBuf,
@@ -100,9 +97,8 @@ impl Folder {
     }
 
     /// Blocks until the next write has finished. Returns its result, or `None` if the thread that writes has ended.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self) -> Option<Written> {
-        self.done.recv_blocking().ok()
+        receive(&self.done).ok()?
     }
 }
 
@@ -136,10 +132,9 @@ fn read_left(path: &Path, model: &Model) -> Option<Left> {
     is_of_model.then(|| Left { path: path.into(), bytes, namespace, tokens: read.tokens, has_logits: read.has_logits, modified })
 }
 
-#[cfg(not(target_arch = "wasm32"))]
 fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Result<()> {
     let work = move || {
-        while let Ok(job) = jobs.recv_blocking() {
+        while let Ok(Some(job)) = receive(&jobs) {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
             // The error is ignored, because the engine may have ended.
             let _ = done.try_send((job.entry, written.map(|bytes| (job.path, bytes))));
@@ -149,12 +144,6 @@ fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Res
     thread.map(drop).map_err(|e| Error::memory(format!("the thread that writes the prefix cache could not be started: {e}")))
 }
 
-#[cfg(target_arch = "wasm32")]
-fn start_writer(_: Model, _: Receiver<Job>, _: Sender<Written>) -> Result<()> {
-    Err(Error::input("a browser has no folder for the prefix cache"))
-}
-
-#[cfg(not(target_arch = "wasm32"))]
 fn write(model: &Model, job: &Job) -> Result<u64> {
     let metadata = [(NAMESPACE, job.namespace.clone())];
     job.snapshot.save(model, &job.path, StateExtras { tokens: Some(&job.tokens), metadata: &metadata, ..StateExtras::default() })?;

@@ -12,6 +12,7 @@ mod tree;
 
 use super::CacheOptions;
 use crate::error::Result;
+use crate::exec::wait::MAY_BLOCK;
 use crate::session::{self, Idle, Model, Session, Slot, Snapshot};
 pub(super) use folder::hashed;
 use folder::{Folder, Written};
@@ -149,7 +150,7 @@ impl PrefixCache {
         let folder = options.folder.as_ref().filter(|_| is_on).map(|path| Folder::open(path, options.folder_bytes, model)).transpose()?;
         let (every, can_rewind) = (options.every, model.can_rewind());
         // A copy to the host blocks the thread, which a browser does not allow.
-        let host_bytes = if cfg!(target_arch = "wasm32") { 0 } else { options.host_bytes };
+        let host_bytes = if MAY_BLOCK { options.host_bytes } else { 0 };
         let mut cache = PrefixCache { entries, trees, idle, lent: 0, host_bytes, folder, every, can_rewind, clock: 0 };
         if let Some(folder) = &mut cache.folder {
             for left in folder.take_left() {
@@ -293,7 +294,6 @@ impl PrefixCache {
 
     /// Writes the entries on the device and in host memory to the folder. Blocks until the files are complete. Removes the least recently used files
     /// beyond the folder's limit of bytes.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn flush(&mut self, session: &mut Session) -> Result<()> {
         if self.folder.is_none() {
             return Ok(());
@@ -311,7 +311,6 @@ impl PrefixCache {
     }
 
     /// Blocks until no file is being written.
-    #[cfg(not(target_arch = "wasm32"))]
     fn wait_for_folder(&mut self, session: &mut Session) -> Result<()> {
         while self.entries.values().any(|entry| matches!(entry.held, Held::Writing { .. })) {
             let Some(written) = self.folder.as_ref().and_then(Folder::wait) else { break };

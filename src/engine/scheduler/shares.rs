@@ -2,6 +2,7 @@
 
 use super::Scheduler;
 use crate::error::{Error, Kind};
+use crate::exec::wait::MAY_BLOCK;
 use crate::session::JobId;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
@@ -75,7 +76,7 @@ impl Scheduler {
     /// most slots. Returns whether enough slots are free.
     pub(super) fn make_way(&mut self, next: &Next) -> bool {
         // A browser cannot wait for the copy of a slot.
-        if cfg!(target_arch = "wasm32") || self.shared.options.swap_bytes == 0 {
+        if !MAY_BLOCK || self.shared.options.swap_bytes == 0 {
             return false;
         }
         let n_missing = next.n_slots.saturating_sub(self.n_free());

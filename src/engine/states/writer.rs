@@ -2,6 +2,7 @@
 
 use super::{Inner, Key, State, StateInfo};
 use crate::error::{Error, Result};
+use crate::exec::wait::{block_on, receive};
 use crate::session::caught;
 use async_channel::{Receiver, Sender};
 use std::fs;
@@ -46,12 +47,13 @@ impl Writer {
         held.writing.insert(key.clone(), (state.clone(), number));
         drop(held);
         let job = Job { key, number, state, info, saved };
-        self.jobs.send_blocking(job).expect("the thread ends after the writer");
+        let sent = async { self.jobs.send(job).await.map_err(|_| Error::device("the thread that writes states has ended")) };
+        block_on(sent).expect("the thread ends after the writer");
     }
 }
 
 fn run(inner: &Inner, inbox: &Receiver<Job>, wake: &Sender<()>) {
-    while let Ok(Job { key, number, state, info, saved }) = inbox.recv_blocking() {
+    while let Ok(Some(Job { key, number, state, info, saved })) = receive(inbox) {
         #[cfg(test)]
         drop(inner.gate.lock());
         let written = caught(|| write(inner, &key, &state));

@@ -3,6 +3,7 @@
 use super::memory;
 use crate::error::{Error, Result};
 use crate::exec::environment::{BINDING_LIMIT, COOPERATIVE, KERNELS, SPANS, SUBGROUPS, Variable};
+use crate::exec::wait::block_on;
 use crate::exec::{Memory, host_memory};
 use crate::tape::{Caps, Class, Tuning};
 use std::fmt;
@@ -216,7 +217,6 @@ fn instance(backend: Backend) -> &'static wgpu::Instance {
 /// Lists the adapters of a backend, sorted by kind. A browser lists at most one adapter.
 pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     let listed = match backend {
-        #[cfg(not(target_arch = "wasm32"))]
         Backend::Gl => gl_adapters().to_vec(),
         _ => instance(backend).enumerate_adapters(backend.entry().1).await,
     };
@@ -227,16 +227,15 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
 
 /// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context: two
 /// threads with adapters of two listings would use it at the same time, and the driver would refuse one of them.
-#[cfg(not(target_arch = "wasm32"))]
 fn gl_adapters() -> &'static [wgpu::Adapter] {
     static LISTED: OnceLock<Vec<wgpu::Adapter>> = OnceLock::new();
-    LISTED.get_or_init(|| crate::exec::wait::block_on(instance(Backend::Gl).enumerate_adapters(wgpu::Backends::GL)))
+    let list = async || Ok(instance(Backend::Gl).enumerate_adapters(wgpu::Backends::GL).await);
+    LISTED.get_or_init(|| block_on(list()).unwrap_or_default())
 }
 
-/// Calls [`adapters_async`] and blocks until it returns.
-#[cfg(not(target_arch = "wasm32"))]
+/// Calls [`adapters_async`] and blocks until it returns. In a browser, returns an empty list.
 pub fn adapters(backend: Backend) -> Vec<Adapter> {
-    crate::exec::wait::block_on(adapters_async(backend))
+    block_on(async { Ok(adapters_async(backend).await) }).unwrap_or_default()
 }
 
 /// Returns the names of the graphics APIs that are compiled in, except wgpu's null API.

@@ -5,6 +5,7 @@ use super::kernel::Kernels;
 use super::stored::StoredKernels;
 use crate::error::{Error, Result};
 use crate::exec::environment::CHECKED;
+use crate::exec::wait::{MAY_BLOCK, block_on};
 use crate::tape::Caps;
 use std::sync::{Arc, Mutex};
 
@@ -130,24 +131,30 @@ impl Device {
     }
 
     /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if an object was not created. Errors of
-    /// other threads that use the device at the same time do not count.
-    #[cfg(not(target_arch = "wasm32"))]
+    /// other threads that use the device at the same time do not count. A browser reports the errors of objects later, so there this function
+    /// returns an error that the device has reported before: see [`checked_async`](Self::checked_async).
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
+        if MAY_BLOCK {
+            return block_on(self.checked_async(make));
+        }
+        let made = make();
+        self.faults.check().map(|()| made)
+    }
+
+    /// Does what [`checked`](Self::checked) does, and in a browser, too, returns the error of an object that was not created.
+    pub(super) async fn checked_async<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         // A scope belongs to the thread that opened it, so errors of other threads are not caught here. Outside a browser, the result of a scope is
-        // ready at once.
+        // ready at once. All scopes are closed before the first is awaited, because other tasks create objects meanwhile.
         let filters = [wgpu::ErrorFilter::Validation, wgpu::ErrorFilter::OutOfMemory, wgpu::ErrorFilter::Internal];
         let scopes = filters.map(|filter| self.device.push_error_scope(filter));
         let made = make();
-        let errors = scopes.into_iter().rev().filter_map(|scope| crate::exec::wait::block_on(scope.pop()));
-        errors.last().map_or(Ok(made), |error| Err(explain(&error).caused_by(error)))
-    }
-
-    /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if the device reported an error during
-    /// the call or before the call.
-    #[cfg(target_arch = "wasm32")]
-    pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
-        let made = make();
-        self.faults.check().map(|()| made)
+        let [validation, memory, internal] = scopes;
+        let closed = [internal, memory, validation].map(|scope| scope.pop());
+        let mut found = None;
+        for scope in closed {
+            found = scope.await.or(found);
+        }
+        found.map_or(Ok(made), |error| Err(explain(&error).caused_by(error)))
     }
 
     /// Blocks until all submitted work is done. In a browser, returns at once.
@@ -161,7 +168,6 @@ impl Device {
     }
 
     /// Returns whether this submission and all earlier submissions are done.
-    #[cfg(not(target_arch = "wasm32"))]
     pub(super) fn is_done(&self, submission: wgpu::SubmissionIndex) -> Result<bool> {
         let now = Some(std::time::Duration::ZERO);
         match self.device.poll(wgpu::PollType::Wait { submission_index: Some(submission), timeout: now }) {

@@ -7,10 +7,9 @@ use super::reflect::{Access, Signature};
 use super::stored::StoredKernels;
 use crate::error::{Error, Result};
 use crate::exec::environment::WGSL;
+use crate::exec::wait::MAY_BLOCK;
 use std::borrow::Cow;
-use std::collections::HashMap;
-#[cfg(not(target_arch = "wasm32"))]
-use std::collections::{HashSet, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// A pipeline, its bind group layouts and its bindings.
@@ -59,7 +58,6 @@ impl Kernels {
 
     /// Builds the kernels of `recipes` on several threads, each once, in the order of `recipes`. Does nothing if fewer than two kernels are missing,
     /// because [`get`](Self::get) builds a single kernel as fast. Errors are ignored as in [`build_next`](Self::build_next).
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
         let mut known = HashSet::new();
         let mut missing: VecDeque<Recipe> = recipes.filter(|&recipe| known.insert(recipe)).cloned().collect();
@@ -80,7 +78,6 @@ impl Kernels {
 
     /// Takes recipes from the front of `left`, and builds their kernels, until `left` is empty. Several threads may share `left`. Errors are
     /// ignored, because [`get`](Self::get) builds the kernel again and returns the error.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn build_next(&self, device: &Device, left: &Mutex<VecDeque<Recipe>>) {
         let next = || left.lock().ok()?.pop_front();
         while let Some(recipe) = next() {
@@ -95,8 +92,7 @@ impl Kernels {
 const MOST_THREADS: usize = 8;
 
 /// Returns how many threads compile kernels at a time. Threads that use OpenGL share one context, and wgpu panics in a thread that waits longer
-/// than six seconds for it (one second on Windows). On a busy machine llvmpipe compiles that long.
-#[cfg(not(target_arch = "wasm32"))]
+/// than six seconds for it (one second on Windows). On a busy machine llvmpipe compiles that long. A browser has one thread.
 pub fn n_threads(device: &Device) -> usize {
     if device.device.adapter_info().backend == wgpu::Backend::Gl {
         return 1;
@@ -127,7 +123,7 @@ fn build(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Re
     let signature = Signature::of(&module, recipe.shader)?;
     // A browser compiles WGSL. From a module, wgpu would write WGSL without `@align` (gfx-rs/wgpu#4373), and the kernels that need it would read
     // wrong weights without any message. So a browser gets our own text, and naga only reads the bindings.
-    let is_text = cfg!(target_arch = "wasm32") && WGSL.is("naga")? != Some(true);
+    let is_text = !MAY_BLOCK && WGSL.is("naga")? != Some(true);
     let source = if is_text { wgpu::ShaderSource::Wgsl(text.into()) } else { wgpu::ShaderSource::Naga(Cow::Owned(module)) };
     let made = device.checked(|| {
         let layouts = layouts(&device.device, &signature);
@@ -194,7 +190,7 @@ fn layouts(device: &wgpu::Device, signature: &Signature) -> Vec<wgpu::BindGroupL
     (0..n_groups).map(group).collect()
 }
 
-#[cfg(all(test, not(target_arch = "wasm32")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::error::Kind;

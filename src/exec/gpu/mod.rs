@@ -5,7 +5,6 @@ mod ahead;
 mod compose;
 mod device;
 mod draws;
-#[cfg(not(target_arch = "wasm32"))]
 mod early;
 mod executor;
 mod kernel;
@@ -20,9 +19,7 @@ mod stream;
 mod upload;
 mod weights;
 
-#[cfg(not(target_arch = "wasm32"))]
-pub use adapter::adapters;
-pub use adapter::{Adapter, AdapterKind, Backend, adapters_async, compiled_backends};
+pub use adapter::{Adapter, AdapterKind, Backend, adapters, adapters_async, compiled_backends};
 pub use compose::{Recipe, compose};
 pub use device::Device;
 pub use draws::{DrawSizes, Draws};

@@ -26,7 +26,6 @@ pub fn ready<'b>(
     resolve: &dyn Fn(&str, Binding) -> wgpu::BindingResource<'b>,
 ) -> Result<Vec<Op>> {
     let recipes: Vec<Recipe> = dispatches.iter().map(|&dispatch| Recipe::from(dispatch)).collect();
-    #[cfg(not(target_arch = "wasm32"))]
     device.kernels.build_all(device, recipes.iter());
     let alignment = device.device.limits().min_uniform_buffer_offset_alignment as usize;
     let mut uniforms = Vec::new();

@@ -1,68 +1,54 @@
 //! Waits for submitted work and reads its results. While a model runs, the host waits for the device only here, and in `stream.rs` if layers
 //! are streamed.
 
-#[cfg(any(test, target_arch = "wasm32"))]
-mod arrival;
-
 use super::Device;
 use crate::error::{Error, Result, room};
-use std::task::{Context, Poll};
+use crate::exec::wait::{Arrival, MAY_BLOCK, would_block};
+use std::task::{Context, Poll, Waker};
 use wgpu::BufferUsages;
 
 /// Work that was submitted to a device.
 pub struct SubmittedWork {
-    #[cfg(not(target_arch = "wasm32"))]
     index: wgpu::SubmissionIndex,
-    /// One arrival per mapped buffer. The work is done once all have arrived.
-    #[cfg(target_arch = "wasm32")]
-    arrivals: Vec<arrival::Arrival>,
+    /// In a browser, one arrival per mapped buffer: the work is done once all have arrived. Elsewhere this list is empty, because the device can be
+    /// asked.
+    arrivals: Vec<Arrival>,
 }
 
 impl SubmittedWork {
     /// Wraps a submission whose results stay on the device.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn new(_device: &Device, index: wgpu::SubmissionIndex) -> SubmittedWork {
-        SubmittedWork { index }
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    pub fn new(device: &Device, _index: wgpu::SubmissionIndex) -> SubmittedWork {
-        let arrival = arrival::Arrival::default();
-        let notify = arrival.clone();
-        device.queue.on_submitted_work_done(move || notify.arrive());
-        SubmittedWork { arrivals: vec![arrival] }
+    pub fn new(device: &Device, index: wgpu::SubmissionIndex) -> SubmittedWork {
+        let mut arrivals = Vec::new();
+        if !MAY_BLOCK {
+            let arrival = Arrival::default();
+            let notify = arrival.clone();
+            device.queue.on_submitted_work_done(move || notify.arrive());
+            arrivals.push(arrival);
+        }
+        SubmittedWork { index, arrivals }
     }
 
     /// Returns `Ready` once the device has done the work. In a browser, the task of `context` is then woken. Elsewhere no task is woken:
     /// poll again, or call `wait`.
-    #[cfg(not(target_arch = "wasm32"))]
-    pub fn poll(&self, device: &Device, _context: &mut Context<'_>) -> Poll<Result<()>> {
-        match device.is_done(self.index.clone()) {
-            Ok(false) => Poll::Pending,
-            done => Poll::Ready(done.map(drop)),
-        }
-    }
-
-    #[cfg(target_arch = "wasm32")]
     pub fn poll(&self, device: &Device, context: &mut Context<'_>) -> Poll<Result<()>> {
-        device.faults.check()?;
-        if self.arrivals.iter().all(|arrival| arrival.poll(context).is_ready()) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        let is_done = match MAY_BLOCK {
+            true => device.is_done(self.index.clone()),
+            false => device.faults.check().map(|()| self.arrivals.iter().all(|arrival| arrival.poll(context).is_ready())),
+        };
+        if matches!(is_done, Ok(false)) { Poll::Pending } else { Poll::Ready(is_done.map(drop)) }
     }
 
     /// Blocks until the device has done the work.
     ///
     /// # Errors
     /// `Device` if the device failed. In a browser no thread may block, so `wait` also returns this error if the work is not done yet.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn wait(&self, device: &Device) -> Result<()> {
-        device.wait_for(self.index.clone())
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    pub fn wait(&self, device: &Device) -> Result<()> {
-        match self.poll(device, &mut Context::from_waker(std::task::Waker::noop())) {
+        if MAY_BLOCK {
+            return device.wait_for(self.index.clone());
+        }
+        match self.poll(device, &mut Context::from_waker(Waker::noop())) {
             Poll::Ready(done) => done,
-            Poll::Pending => Err(crate::exec::cannot_block()),
+            Poll::Pending => Err(would_block().hint("call a `begin` method, await `ready`, then call the `finish` method")),
         }
     }
 }
@@ -117,23 +103,22 @@ impl Readback {
     }
 
     /// Requests the first `bytes` bytes. The commands of the submission `index` must copy these bytes to the buffers.
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn ask(&mut self, bytes: usize, index: wgpu::SubmissionIndex) {
-        // The callback captures nothing, because a callback with captures would allocate memory for every token.
-        self.slices(bytes).for_each(|slice| slice.map_async(wgpu::MapMode::Read, |_| ()));
-        self.asked = Some((bytes, SubmittedWork { index }));
-    }
-
-    #[cfg(target_arch = "wasm32")]
-    pub fn ask(&mut self, bytes: usize, _index: wgpu::SubmissionIndex) {
         let arrive = |slice: wgpu::BufferSlice<'_>| {
-            let arrival = arrival::Arrival::default();
+            let arrival = Arrival::default();
             let notify = arrival.clone();
             // The callback ignores errors: `take` returns them.
             slice.map_async(wgpu::MapMode::Read, move |_| notify.arrive());
             arrival
         };
-        self.asked = Some((bytes, SubmittedWork { arrivals: self.slices(bytes).map(arrive).collect() }));
+        let arrivals = if MAY_BLOCK {
+            // This callback captures nothing, because a callback with captures would allocate memory for every token.
+            self.slices(bytes).for_each(|slice| slice.map_async(wgpu::MapMode::Read, |_| ()));
+            Vec::new()
+        } else {
+            self.slices(bytes).map(arrive).collect()
+        };
+        self.asked = Some((bytes, SubmittedWork { index, arrivals }));
     }
 
     /// Returns the submission that copies the requested bytes, or `None` if no bytes are requested.

@@ -1,4 +1,5 @@
-//! Draws tokens under constraints on threads of their own. A slow constraint, such as a large grammar, then delays its own text alone.
+//! Draws tokens under constraints on threads of their own. A slow constraint, such as a large grammar, then delays its own text alone. A browser
+//! starts no threads, so there the thread that runs the step draws.
 
 use crate::error::{Error, Result};
 use crate::session::caught;
@@ -101,8 +102,12 @@ impl Aside {
     /// # Errors
     /// The error of the constraint; `Input` if the constraint has taken too much time.
     pub fn take(&mut self, drawing: &Drawing, continuation: &mut Continuation, logits: &[f32]) -> Option<Result<Option<u32>>> {
-        let patience = if drawing.is_slow { Duration::ZERO } else { PATIENCE.saturating_sub(drawing.begun.elapsed()) };
-        let DrawnAside { draw, result, took } = match drawing.result.recv_timeout(patience) {
+        // A draw on this thread has ended already. A wait would need the clock of the standard library, which a browser does not have.
+        let ended = drawing.result.try_recv().or_else(|_| {
+            let patience = if drawing.is_slow { Duration::ZERO } else { PATIENCE.saturating_sub(drawing.begun.elapsed()) };
+            drawing.result.recv_timeout(patience)
+        });
+        let DrawnAside { draw, result, took } = match ended {
             Ok(ended) => ended,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => return Some(Err(Error::device("a thread that draws tokens has ended"))),

@@ -1,6 +1,5 @@
 //! A running job: its text, the tokens that its slot must still read, and what the caller requests besides the text.
 
-#[cfg(not(target_arch = "wasm32"))]
 use super::aside::Drawing;
 use super::job::{AtEnd, Done, JobId, JobOutput};
 use crate::error::Error;
@@ -50,7 +49,6 @@ pub struct Sequence {
     /// The error that ends the job.
     pub error: Option<Error>,
     /// The draw of the next token on another thread. Until this draw has ended, the job takes part in no step.
-    #[cfg(not(target_arch = "wasm32"))]
     pub drawing: Option<Drawing>,
 }
 
@@ -73,7 +71,6 @@ impl Sequence {
             is_broken: false,
             is_cancelled: false,
             error: None,
-            #[cfg(not(target_arch = "wasm32"))]
             drawing: None,
         }
     }
@@ -103,10 +100,7 @@ impl Sequence {
 
     /// Returns whether another thread draws the next token.
     pub fn is_drawing(&self) -> bool {
-        #[cfg(not(target_arch = "wasm32"))]
-        return self.drawing.is_some();
-        #[cfg(target_arch = "wasm32")]
-        false
+        self.drawing.is_some()
     }
 
     /// Returns whether the job has ended and can be removed.

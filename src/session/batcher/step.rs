@@ -308,7 +308,6 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             }
             sequence.is_stuck = false;
             let logits = session.logits(sequence.continuation.slot)?;
-            #[cfg(not(target_arch = "wasm32"))]
             if let Some(aside) = &self.aside {
                 sequence.drawing = aside.begin(&mut sequence.continuation, logits);
                 if sequence.drawing.is_some() {
@@ -319,7 +318,6 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             let drawn = caught(|| sequence.continuation.draw(logits));
             teller.drawn(i, sequence, drawn);
         }
-        #[cfg(not(target_arch = "wasm32"))]
         if let Some(aside) = &mut self.aside {
             let in_slots = sequences.iter_mut().map(|sequence| (sequence, None));
             let swapped = swapped.iter_mut().map(|Swapped { sequence, snapshot }| (sequence, Some(snapshot)));

@@ -7,6 +7,7 @@ use super::range::Range;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use web_time::Instant;
 
 /// The prefix of the error messages in this file.
 pub const PREFIX: &str = "limit: ";
@@ -15,7 +16,6 @@ pub const PREFIX: &str = "limit: ";
 pub const ENDLESS: &str = "the template runs too long";
 
 /// The time limit. Published templates need milliseconds.
-#[cfg(not(target_arch = "wasm32"))]
 const TIME: std::time::Duration = std::time::Duration::from_secs(if cfg!(test) { 8 } else { 20 });
 
 /// The maximum depth of nested values. serde_json reads JSON to a depth of 128.
@@ -42,7 +42,7 @@ pub struct RenderLimits {
     output: AtomicUsize,
     /// The number of values that [`size`](RenderLimits::size) may still visit.
     work: AtomicUsize,
-    end: TimeLimit,
+    end: Instant,
 }
 
 /// The size of one value in a template.
@@ -70,7 +70,7 @@ impl RenderLimits {
             all_output,
             output: AtomicUsize::new(all_output),
             work: AtomicUsize::new((50 << 20) + 64 * input),
-            end: TimeLimit::new(),
+            end: Instant::now() + TIME,
         }
     }
 
@@ -103,7 +103,7 @@ impl RenderLimits {
 
     /// Fails if the time limit has passed.
     pub fn in_time(&self) -> Result<(), Error> {
-        if self.end.is_over() {
+        if Instant::now() > self.end {
             return Err(limit(ENDLESS));
         }
         Ok(())
@@ -198,27 +198,4 @@ fn is_namespace(value: &Value) -> bool {
 
 fn type_name(value: &Value) -> &'static str {
     value.as_object().map_or("", |object| object.type_name())
-}
-
-/// The end of the time limit. In a browser there is no time limit, because no clock is available.
-#[derive(Debug)]
-struct TimeLimit {
-    #[cfg(not(target_arch = "wasm32"))]
-    end: std::time::Instant,
-}
-
-impl TimeLimit {
-    fn new() -> TimeLimit {
-        TimeLimit {
-            #[cfg(not(target_arch = "wasm32"))]
-            end: std::time::Instant::now() + TIME,
-        }
-    }
-
-    fn is_over(&self) -> bool {
-        #[cfg(not(target_arch = "wasm32"))]
-        return std::time::Instant::now() > self.end;
-        #[cfg(target_arch = "wasm32")]
-        return false;
-    }
 }
