@@ -51,7 +51,8 @@ if [ "$profile" = release ]; then
 fi
 
 step "package"
-node web/pack.mjs "$out"
+[ -d web/node_modules/esbuild ] || (cd web && npm ci --silent --no-audit --no-fund)
+node web/tools/pack.mjs "$out"
 size=$(stat -c %s web/pkg/wingbeat_bg.wasm 2>/dev/null || stat -f %z web/pkg/wingbeat_bg.wasm)
 printf 'web/pkg/wingbeat_bg.wasm: %s bytes' "$size"
 if command -v brotli >/dev/null; then

@@ -14,6 +14,7 @@ use super::{CacheOptions, Completion, EngineOptions};
 use crate::error::Kind;
 use crate::error::{Error, Result};
 use crate::exec::wait::{MAY_BLOCK, block_on, would_block};
+use crate::files::Files;
 use crate::sample::Sampling;
 use crate::session::{Batcher, Idle, Model, Scorer, Session};
 #[cfg(feature = "serve")]
@@ -289,6 +290,24 @@ impl Engine {
         self.shared.states.save(namespace, name, path)
     }
 
+    /// Does what [`load_state`](Self::load_state) does, with the bytes of a state file.
+    ///
+    /// # Errors
+    /// The errors of [`load_state`](Self::load_state).
+    pub fn import_state(&self, namespace: &str, name: &str, file: impl Into<Vec<u8>>) -> Result<StateInfo> {
+        let files = Files::new("state");
+        files.add(name, file).map_err(|e| e.field("name"))?;
+        self.shared.states.load(namespace, name, &files.path(name))
+    }
+
+    /// Returns the bytes of the file that [`export_state`](Self::export_state) writes.
+    ///
+    /// # Errors
+    /// The errors of [`export_state`](Self::export_state).
+    pub fn state_bytes(&self, namespace: &str, name: &str) -> Result<Vec<u8>> {
+        self.shared.states.bytes(namespace, name)
+    }
+
     /// Returns the engine's current numbers of slots, requests, cache entries and sampled tokens.
     pub fn stats(&self) -> EngineStats {
         self.shared.lock().stats
@@ -313,13 +332,25 @@ impl Engine {
     /// still run. Requests that still run continue after the call.
     pub fn drain_within(&self, time: Duration) -> bool {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
-        let sent = {
-            let mut state = self.shared.lock();
-            state.is_draining = true;
-            self.commands.try_send(Command::Drain(done))
-        };
-        // An engine that has ended has no requests.
-        sent.is_err() || !matches!(is_done.recv_timeout(time), Err(RecvTimeoutError::Timeout))
+        // The caller may have stopped waiting.
+        let is_running = self.begin_drain(move || _ = done.try_send(()));
+        !is_running || !matches!(is_done.recv_timeout(time), Err(RecvTimeoutError::Timeout))
+    }
+
+    /// Does what [`drain`](Self::drain) does, and awaits the end of the requests.
+    pub async fn drain_async(&self) {
+        let (done, is_done) = async_channel::bounded(1);
+        if self.begin_drain(move || _ = done.try_send(())) {
+            let _ = is_done.recv().await;
+        }
+    }
+
+    /// Refuses new requests from now on. Calls `done` when all accepted requests are complete. Returns false if the engine has ended, so that there are
+    /// no requests.
+    fn begin_drain(&self, done: impl FnOnce() + Send + 'static) -> bool {
+        let mut state = self.shared.lock();
+        state.is_draining = true;
+        self.commands.try_send(Command::Drain(Box::new(done))).is_ok()
     }
 }
 

@@ -17,6 +17,7 @@ use super::sequence::{Running, Sequence};
 use super::shared::{Shared, gone};
 use super::states::State;
 use crate::error::Error;
+use crate::exec::wait;
 use crate::session::{self, Batcher, Done, JobId, Scorer};
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
@@ -27,7 +28,6 @@ use std::future::poll_fn;
 use std::ops::ControlFlow;
 use std::pin::pin;
 use std::sync::Arc;
-use std::sync::mpsc::SyncSender;
 use std::task::Poll;
 use web_time::Instant;
 
@@ -40,7 +40,7 @@ pub(super) enum Command {
     /// Asks to end all requests.
     Interrupt,
     /// Asks for a message on this channel when all requests are complete.
-    Drain(SyncSender<()>),
+    Drain(Box<dyn FnOnce() + Send>),
 }
 
 /// A request in the queue.
@@ -90,7 +90,7 @@ pub(super) struct Scheduler {
     saving: Vec<Saving>,
     /// True if a continuation is paused.
     has_paused: bool,
-    draining: Vec<SyncSender<()>>,
+    draining: Vec<Box<dyn FnOnce() + Send>>,
     n_requests: u64,
     /// For each namespace, the number of the request that last got slots.
     last_admitted: HashMap<String, u64>,
@@ -131,17 +131,14 @@ impl Scheduler {
                 if !self.draining.is_empty() {
                     self.flush();
                 }
-                for done in self.draining.drain(..) {
-                    // The error is ignored, because the caller may have stopped waiting.
-                    let _ = done.try_send(());
-                }
+                self.draining.drain(..).for_each(|done| done());
                 match self.inbox.commands.recv().await {
-                    Ok(command) => self.take(command),
+                    Ok(command) => self.take(command).await,
                     Err(_) => return self.flush(),
                 }
             }
             while let Ok(command) = self.inbox.commands.try_recv() {
-                self.take(command);
+                self.take(command).await;
             }
             self.report_saved();
             self.drop_cancelled();
@@ -156,8 +153,7 @@ impl Scheduler {
                 false => {}
             }
             self.report();
-            #[cfg(target_arch = "wasm32")]
-            let_others_run().await;
+            wait::let_others_run().await;
         }
     }
 
@@ -205,16 +201,18 @@ impl Scheduler {
             });
             next.await
         };
-        command.into_iter().for_each(|command| self.take(command));
+        if let Some(command) = command {
+            self.take(command).await;
+        }
     }
 
     /// Executes a command.
-    fn take(&mut self, command: Command) {
+    async fn take(&mut self, command: Command) {
         match command {
             Command::Submit(submission) => self.enqueue(*submission),
             Command::Pass(passage, line) => self.passages.waiting.push_back((*passage, line)),
             Command::Visit(work) => work(&mut self.cache, self.batcher.session_mut()),
-            Command::Interrupt => self.interrupt(),
+            Command::Interrupt => self.interrupt().await,
             Command::Drain(done) => self.draining.push(done),
         }
     }
@@ -226,7 +224,7 @@ impl Scheduler {
     }
 
     /// Ends all continuations with their texts so far. Requests without slots fail, and so do requests for vectors and scores.
-    fn interrupt(&mut self) {
+    async fn interrupt(&mut self) {
         for submission in self.waiting.drain(..) {
             self.left.push(submission.request.namespace);
             submission.events.fail(gone());
@@ -241,7 +239,7 @@ impl Scheduler {
             let output = batcher.cancel(job, &mut |job, event| on_event(sequences, running, job, &event));
             let Some(output) = output.transpose() else { continue };
             let done = Done { job, output };
-            self.keep(std::slice::from_ref(&done));
+            self.keep(std::slice::from_ref(&done)).await;
             self.end(done);
         }
     }
@@ -320,10 +318,10 @@ impl Scheduler {
         }
         match stepped {
             Ok(ended) => {
-                self.keep(&ended);
+                self.keep(&ended).await;
                 let ended: Vec<Done> = ended.into_iter().filter_map(|done| self.end_passage(done)).collect();
                 ended.into_iter().for_each(|done| self.end(done));
-                self.report_passages();
+                self.report_passages().await;
                 self.report_prefills();
                 self.report_saved();
             }
@@ -420,15 +418,4 @@ impl Drop for Scheduler {
         self.inbox.commands.close();
         while self.inbox.commands.try_recv().is_ok() {}
     }
-}
-
-/// Returns after the browser has run its other tasks, such as the readers of events.
-#[cfg(target_arch = "wasm32")]
-async fn let_others_run() {
-    let mut has_asked = false;
-    std::future::poll_fn(|context| {
-        context.waker().wake_by_ref();
-        if std::mem::replace(&mut has_asked, true) { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
-    })
-    .await;
 }

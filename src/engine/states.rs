@@ -52,8 +52,12 @@ impl State {
     }
 
     fn save(&self, model: &Model, path: &Path) -> Result<()> {
+        self.snapshot.save(model, path, self.extras())
+    }
+
+    fn extras(&self) -> StateExtras<'_> {
         let LoadedState { tokens, sampler, pending, .. } = &self.loaded;
-        self.snapshot.save(model, path, StateExtras { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, metadata: &[] })
+        StateExtras { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, metadata: &[] }
     }
 
     fn load(model: &Model, path: &Path) -> Result<State> {
@@ -259,6 +263,15 @@ impl States {
     /// Errors of [`Snapshot::load`] and [`put`](Self::put).
     pub fn load(&self, namespace: &str, name: &str, path: &Path) -> Result<StateInfo> {
         self.put(namespace, name, State::load(&self.inner.model, path)?)
+    }
+
+    /// Returns the bytes of the file that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    /// Errors of [`get`](Self::get) and [`Snapshot::bytes`].
+    pub fn bytes(&self, namespace: &str, name: &str) -> Result<Vec<u8>> {
+        let state = self.get(namespace, name)?;
+        state.snapshot.bytes(&self.inner.model, state.extras())
     }
 
     /// Writes a state to a file.

@@ -2,6 +2,8 @@
 //! functions of this module return what is ready, and otherwise an error. Every function that blocks calls this module, and so compiles everywhere.
 
 mod arrival;
+#[cfg(target_arch = "wasm32")]
+mod task;
 
 pub(crate) use arrival::Arrival;
 
@@ -14,6 +16,13 @@ use std::task::{Context, Poll, Waker};
 
 /// Whether a thread may block.
 pub(crate) const MAY_BLOCK: bool = cfg!(not(target_arch = "wasm32"));
+
+/// In a browser, returns after it has run its other tasks, such as timers of the page and messages to a worker. Elsewhere, returns at once: threads do
+/// not wait for each other's tasks.
+pub(crate) async fn let_others_run() {
+    #[cfg(target_arch = "wasm32")]
+    task::next().await;
+}
 
 /// Blocks until a future is done. The future may wait for adapters, devices and channels only, because no async runtime with timers or network runs
 /// here.

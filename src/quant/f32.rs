@@ -10,6 +10,7 @@ pub struct F32;
 impl Codes for F32 {
     const BYTES: usize = 4 * PAD;
 
+    #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         std::array::from_fn(|i| f32::from_le_bytes([unit[4 * i], unit[4 * i + 1], unit[4 * i + 2], unit[4 * i + 3]]))
     }

@@ -27,6 +27,7 @@ const TABLE: [f32; 16] = {
 impl Codes for I4 {
     const BYTES: usize = nibbles::BYTES;
 
+    #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);
         std::array::from_fn(|i| (nibbles::code(word, i) as f32 - ONE) / ONE)

@@ -16,6 +16,7 @@ const LARGEST: f32 = 127.0;
 impl Codes for I8 {
     const BYTES: usize = PAD;
 
+    #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         std::array::from_fn(|i| (f32::from(unit[i]) - ONE) / ONE)
     }

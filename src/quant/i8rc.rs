@@ -14,6 +14,7 @@ pub struct I8rc;
 impl Codes for I8rc {
     const BYTES: usize = PAD;
 
+    #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         std::array::from_fn(|i| f32::from(unit[i]) + 0.5)
     }

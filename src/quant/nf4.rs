@@ -42,6 +42,7 @@ const TABLE_BYTES: [[u8; 16]; 4] = {
 impl Codes for Nf4 {
     const BYTES: usize = nibbles::BYTES;
 
+    #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);
         std::array::from_fn(|i| TABLE[nibbles::code(word, i) as usize])

@@ -61,7 +61,6 @@ impl Model {
     ///
     /// # Errors
     /// The errors of [`load_async`](Self::load_async).
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn open(path: impl Into<PathBuf>) -> Result<Model> {
         Self::load(&ModelSource::Path(path.into()), &Options::default(), &mut |_, _| ())
     }
@@ -70,7 +69,6 @@ impl Model {
     ///
     /// # Errors
     /// The errors of [`load_async`](Self::load_async).
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn load(source: &ModelSource, options: &Options, progress: &mut dyn FnMut(u64, u64)) -> Result<Model> {
         crate::exec::wait::block_on(Self::load_async(source, options, progress))
     }

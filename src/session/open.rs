@@ -2,7 +2,6 @@
 
 use super::options::{ModelSource, Options, Output};
 use super::{Model, PartOn};
-#[cfg(not(target_arch = "wasm32"))]
 use crate::error::Result;
 use crate::exec::gpu::{self, Backend};
 use crate::exec::strategy::StrategyChoice;
@@ -86,11 +85,15 @@ impl Options {
         Options { progress: Some(Arc::new(Mutex::new(on_load))), ..self }
     }
 
+    /// Sets a callback for the kernels that a browser compiles after the weights are loaded: `on_kernel(kernels done, all kernels)`.
+    pub fn kernel_progress(self, on_kernel: impl FnMut(u64, u64) + Send + 'static) -> Options {
+        Options { kernel_progress: Some(Arc::new(Mutex::new(on_kernel))), ..self }
+    }
+
     /// Loads a model with these options. Blocks until the model is loaded.
     ///
     /// # Errors
     /// The errors of [`Model::load_async`].
-    #[cfg(not(target_arch = "wasm32"))]
     pub fn open(self, source: impl Into<ModelSource>) -> Result<Model> {
         Model::load(&source.into(), &self, &mut |done, total| {
             if let Some(on_load) = &self.progress {

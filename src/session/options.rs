@@ -111,6 +111,8 @@ pub struct Options {
     pub output: Output,
     /// The callback of [`progress`](Self::progress).
     pub(crate) progress: Option<OnLoad>,
+    /// The callback of [`kernel_progress`](Self::kernel_progress).
+    pub(crate) kernel_progress: Option<OnLoad>,
 }
 
 /// Limit on a model's context if the option `context` is not set, in tokens.
@@ -140,6 +142,7 @@ impl Default for Options {
             gpu: None,
             output: Output::Logits,
             progress: None,
+            kernel_progress: None,
         }
     }
 }

@@ -3,14 +3,14 @@
 use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
 use crate::error::Result;
-use crate::exec::gpu::{AdapterKind, GpuModel};
+use crate::exec::gpu::{self, AdapterKind, GpuModel};
 use crate::exec::strategy::PlacedLayers;
 use crate::exec::{
     Chain, ChosenDevice, DeviceChoice, DeviceDecision, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
 };
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 
 impl PartOn {
     /// Returns the placement of the part on `device`, for a model of `n_layers` layers. Ignores layers that the model lacks; [`Section::cut`] reports
@@ -115,7 +115,7 @@ async fn load(
             why: text("given by the caller"),
         };
         let opened = options.gpu.clone().expect("chosen because it is there");
-        return Ok((GpuModel::load_async(opened, section, source, progress).await?, own));
+        return Ok((on_gpu(opened, section, source, options, progress).await?, own));
     };
     Ok(match choice.chosen {
         ChosenDevice::Cpu => {
@@ -140,9 +140,26 @@ async fn load(
             };
             let mut opened = tune::open_async(&adapter, options.deterministic, options.cache.as_deref()).await?;
             opened.caps.sparse = options.sparse;
-            (GpuModel::load_async(Arc::new(opened), section, source, progress).await?, device)
+            (on_gpu(Arc::new(opened), section, source, options, progress).await?, device)
         }
     })
+}
+
+async fn on_gpu(
+    device: Arc<gpu::Device>,
+    section: Section,
+    source: &dyn Source,
+    options: &Options,
+    progress: Progress<'_>,
+) -> Result<Arc<GpuModel>> {
+    let model = GpuModel::load_async(device, section, source, progress).await?;
+    let mut tell = |done: usize, all: usize| {
+        if let Some(on_kernel) = &options.kernel_progress {
+            (on_kernel.lock().unwrap_or_else(PoisonError::into_inner))(done as u64, all as u64);
+        }
+    };
+    model.build_kernels(&mut tell).await?;
+    Ok(model)
 }
 
 /// Describes several devices as one: joins the texts of each field by arrows. A text that all devices share appears once, except in `id`.

@@ -116,6 +116,21 @@ impl Session {
         self.begin_chunk([(slot, tokens)].as_slice(), usize::MAX, Wanted::All)
     }
 
+    /// Prefills a prompt as [`prefill`](Self::prefill) does, and awaits the device after each step. Outside a browser, polling the future blocks.
+    ///
+    /// # Errors
+    /// The errors of [`prefill_many`](Self::prefill_many).
+    pub(crate) async fn prefill_awaited(&mut self, slot: Slot, mut tokens: &[u32]) -> Result<()> {
+        while !tokens.is_empty() {
+            let mut reading = self.begin_prefill(&[(slot, tokens)])?;
+            let n = reading.n_read()[0];
+            reading.ready().await?;
+            reading.finish()?;
+            tokens = &tokens[n..];
+        }
+        Ok(())
+    }
+
     fn begin_chunk<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<Reading<'_>> {
         if self.begin_some(work, most, wanted)? == 0 {
             return Err(Error::input("expected at least 1 token, found an empty list"));

@@ -118,6 +118,17 @@ impl Session {
         self.begin_snapshot(slot)?.finish()
     }
 
+    /// Copies the contents of a slot to host memory as [`snapshot`](Self::snapshot) does, and awaits the device. Outside a browser, polling the future
+    /// blocks.
+    ///
+    /// # Errors
+    /// The errors of [`snapshot`](Self::snapshot).
+    pub(crate) async fn snapshot_awaited(&mut self, slot: Slot) -> Result<Snapshot> {
+        let mut copying = self.begin_snapshot(slot)?;
+        copying.ready().await?;
+        copying.finish()
+    }
+
     /// Begins to copy the contents of a slot to host memory. The slot does not change.
     ///
     /// # Errors

@@ -8,7 +8,7 @@ use crate::error::{Error, Result, room, short};
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
-use crate::weights::write::{Tensors, write_for};
+use crate::weights::write::{Tensors, safetensors_bytes, write_for};
 use crate::weights::{Checkpoint, EXPECTED, NewTensor, Readers, read_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -79,6 +79,18 @@ impl Snapshot {
     /// `Model` if the snapshot belongs to other weights; `File` if the file cannot be written; `Input` if `path` is an existing file that is not a
     /// state file.
     pub fn save(&self, model: &Model, path: &Path, extras: StateExtras<'_>) -> Result<()> {
+        self.file(model, extras)?.write(path)
+    }
+
+    /// Returns the bytes of the file that [`save`](Self::save) writes.
+    ///
+    /// # Errors
+    /// `Model` if the snapshot belongs to other weights; `Memory` if there is too little memory.
+    pub fn bytes(&self, model: &Model, extras: StateExtras<'_>) -> Result<Vec<u8>> {
+        self.file(model, extras)?.bytes()
+    }
+
+    fn file(&self, model: &Model, extras: StateExtras<'_>) -> Result<StateFile> {
         let StateExtras { tokens, sampler, pending, metadata } = extras;
         self.check_model(model)?;
         let tape = model.tape();
@@ -115,7 +127,7 @@ impl Snapshot {
             file.put(PENDING, pending.iter().map(|byte| format!("{byte:02x}")).collect());
         }
         metadata.iter().for_each(|(key, value)| file.put(key, value.clone()));
-        file.write(path)
+        Ok(file)
     }
 }
 
@@ -394,14 +406,25 @@ impl StateFile {
     /// Writes the file to `path`. Replaces an empty file or a state file there.
     fn write(self, path: &Path) -> Result<()> {
         check_replaceable(path)?;
+        let metadata = self.metadata.clone();
+        // A state may contain a user's text, so only its owner may read the file.
+        write_for(Readers::Owner, path, &metadata, self.entries(), &mut |_, _| ())
+    }
+
+    /// Returns the bytes of the file.
+    fn bytes(self) -> Result<Vec<u8>> {
+        let metadata = self.metadata.clone();
+        safetensors_bytes(&metadata, self.entries())
+    }
+
+    fn entries(self) -> Vec<NewTensor<'static>> {
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| NewTensor {
             name,
             dtype,
             shape,
-            data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, path))),
+            data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, Path::new("state")))),
         };
-        // A state may contain a user's text, so only its owner may read the file.
-        write_for(Readers::Owner, path, &self.metadata, self.tensors.into_iter().map(entry).collect(), &mut |_, _| ())
+        self.tensors.into_iter().map(entry).collect()
     }
 }
 

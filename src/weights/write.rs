@@ -4,10 +4,9 @@
 
 use super::new_file::{NewFile, Readers};
 use super::safetensors;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, room};
 use crate::tensor::{DType, n_elements};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
@@ -52,13 +51,42 @@ pub(crate) fn write_for(
     mut entries: Vec<NewTensor<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // every tensor is then aligned
-    let (header, total) = header(metadata, &entries).map_err(|e| e.at(path.display()))?;
+    let (header, total) = begin(metadata, &mut entries).map_err(|e| e.at(path.display()))?;
     let new = NewFile::create(path, readers)?;
     new.check_room(total)?;
-    let mut sink =
-        TensorSink { out: BufWriter::with_capacity(1 << 20, new.file()), left: 0, done: 0, shown: 0, total, failed: None, progress };
-    sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(&header)).map_err(|e| Error::io(e, path))?;
+    write_all(BufWriter::with_capacity(1 << 20, new.file()), path, &header, total, entries, progress)?;
+    new.finish()
+}
+
+/// Returns the bytes of a safetensors file.
+///
+/// # Errors
+///
+/// `Input` if two entries have the same name, or if a shape or the header is too large; `Memory` if there is too little memory.
+pub(crate) fn safetensors_bytes(metadata: &BTreeMap<String, String>, mut entries: Vec<NewTensor<'_>>) -> Result<Vec<u8>> {
+    let (header, total) = begin(metadata, &mut entries)?;
+    let mut bytes = room(usize::try_from(total).unwrap_or(usize::MAX), "a file in memory")?;
+    write_all(&mut bytes, Path::new("memory"), &header, total, entries, &mut |_, _| ())?;
+    Ok(bytes)
+}
+
+/// Brings the entries into the order of the file. Returns the header's JSON and the size of the whole file in bytes.
+fn begin(metadata: &BTreeMap<String, String>, entries: &mut [NewTensor<'_>]) -> Result<(Vec<u8>, u64)> {
+    entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // every tensor is then aligned
+    header(metadata, entries)
+}
+
+/// Writes the header and all tensors to `out`. `path` is the place in errors.
+fn write_all(
+    out: impl Write,
+    path: &Path,
+    header: &[u8],
+    total: u64,
+    mut entries: Vec<NewTensor<'_>>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
+    let mut sink = TensorSink { out, left: 0, done: 0, shown: 0, total, failed: None, progress };
+    sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(header)).map_err(|e| Error::io(e, path))?;
     for entry in &mut entries {
         let expected = data_bytes(entry).unwrap_or_default();
         sink.left = expected;
@@ -75,8 +103,7 @@ pub(crate) fn write_for(
             ))));
         }
     }
-    sink.finish().map_err(|e| Error::io(e, path))?;
-    new.finish()
+    sink.finish().map_err(|e| Error::io(e, path))
 }
 
 /// Returns how many bytes an entry's elements take. Returns `None` if this size overflows, or if the type has no fixed size per element.
@@ -116,8 +143,8 @@ fn header(metadata: &BTreeMap<String, String>, entries: &[NewTensor]) -> Result<
 }
 
 /// A writer that counts the current tensor's bytes, and separates errors of the disk from errors of the tensor.
-struct TensorSink<'a> {
-    out: BufWriter<&'a File>,
+struct TensorSink<'a, W: Write> {
+    out: W,
     /// The number of bytes that the current tensor must still write.
     left: u64,
     /// The number of bytes that were written so far.
@@ -130,7 +157,7 @@ struct TensorSink<'a> {
     progress: &'a mut dyn FnMut(u64, u64),
 }
 
-impl TensorSink<'_> {
+impl<W: Write> TensorSink<'_, W> {
     /// Writes bytes. Reports progress if at least 4 MiB were written since the last report.
     fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.out.write_all(bytes)?;
@@ -153,7 +180,7 @@ impl TensorSink<'_> {
     }
 }
 
-impl Write for TensorSink<'_> {
+impl<W: Write> Write for TensorSink<'_, W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let left = self.left.checked_sub(bytes.len() as u64);
         self.left = left.ok_or_else(|| io::Error::other("the tensor wrote more bytes than its shape and type need"))?;

@@ -4,8 +4,10 @@
 
 mod error;
 mod events;
+mod hasher;
 mod logger;
 mod options;
+mod progress;
 mod source;
 
 use crate::error::js;
@@ -39,6 +41,12 @@ pub fn version() -> String {
     env!("CARGO_PKG_VERSION").into()
 }
 
+/// Sets a variable such as `WINGBEAT_KERNELS`, which is an environment variable elsewhere. For tests and measurements, before a model is loaded.
+#[wasm_bindgen]
+pub fn set_variable(name: &str, value: &str) -> JsResult<()> {
+    wingbeat::low_level::exec::environment::set(name, value).map_err(js)
+}
+
 /// Sets which messages go to the console: `off`, `error`, `warn`, `info` or `debug`.
 #[wasm_bindgen]
 pub fn log_level(level: &str) {
@@ -59,17 +67,16 @@ impl Model {
     pub async fn load(source: Source, options: &str, progress: Function) -> JsResult<Model> {
         let asked = LoadOptions::read(options).map_err(js)?;
         let (files, main) = source::files(source).map_err(js)?;
-        let tell = |stage: &str, done: f64, total: f64| {
-            // An error of the page's callback does not stop the load.
-            let _ = progress.call3(&JsValue::NULL, &stage.into(), &done.into(), &total.into());
-        };
         let options = asked.model().await.map_err(js)?;
+        let listener = progress::listen(progress);
+        let (of_weights, of_kernels) = (listener.clone(), listener.clone());
+        let options = options.kernel_progress(move |done, all| of_kernels.tell("kernels", done, all));
         let source = ModelSource::Files { files, main };
-        let model = wingbeat::Model::load_async(&source, &options, &mut |done, total| tell("weights", done as f64, total as f64)).await;
+        let model = wingbeat::Model::load_async(&source, &options, &mut |done, all| of_weights.tell("weights", done, all)).await;
         let model = model.map_err(js)?;
         let engine = asked.engine(&model).map_err(js)?;
         let slots = engine.slots;
-        let (engine, work) = Engine::start(&model, engine).map_err(js)?;
+        let (engine, work) = Engine::start_task(&model, engine).map_err(js)?;
         wasm_bindgen_futures::spawn_local(work);
         Ok(Model { engine, slots })
     }
@@ -142,12 +149,12 @@ impl Model {
 
     /// Returns the bytes of a state's file. The program and the server read such files.
     pub fn export_state(&self, name: &str) -> JsResult<Vec<u8>> {
-        self.engine.export_state_bytes(NAMESPACE, name).map_err(js)
+        self.engine.state_bytes(NAMESPACE, name).map_err(js)
     }
 
     /// Saves the state in a file's bytes under a name.
     pub fn import_state(&self, name: &str, bytes: &[u8]) -> JsResult<String> {
-        self.engine.import_state_bytes(NAMESPACE, name, bytes).map(|info| state(&info).to_string()).map_err(js)
+        self.engine.import_state(NAMESPACE, name, bytes).map(|info| state(&info).to_string()).map_err(js)
     }
 
     /// Copies a state.
@@ -157,6 +164,11 @@ impl Model {
 
     pub fn delete_state(&self, name: &str) -> JsResult<()> {
         self.engine.delete_state(NAMESPACE, name).map_err(js)
+    }
+
+    /// Refuses new requests, and resolves when all others have ended.
+    pub async fn drain(&self) {
+        self.engine.drain_async().await;
     }
 
     /// Returns the numbers of the engine as JSON.

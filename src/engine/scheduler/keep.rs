@@ -18,17 +18,17 @@ pub struct Saving {
 impl Scheduler {
     /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` has the continuations that ended in this
     /// step.
-    pub(super) fn keep(&mut self, done: &[Done]) {
+    pub(super) async fn keep(&mut self, done: &[Done]) {
         // An engine with a reranker generates no texts, so it keeps slots only for scores.
         if self.scorer.is_some() {
             return self.score();
         }
         for kept in self.batcher.take_kept() {
-            self.keep_slot(kept, done).unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+            self.keep_slot(kept, done).await.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
     }
 
-    fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
+    async fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
         let tokens = done.iter().find(|done| done.job == job).and_then(|done| Some(done.output.as_ref().ok()?.tokens.as_slice()));
         if self.keep_passage(job, slot, is_end, tokens.unwrap_or_default())? {
             return Ok(());
@@ -46,14 +46,14 @@ impl Scheduler {
         if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
             // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
-            if let Err(e) = session.prefill(slot, rest) {
+            if let Err(e) = session.prefill_awaited(slot, rest).await {
                 // After an error, the contents of the slot are unknown.
                 sequence.saved = Some(failed(e));
                 return session.close(slot);
             }
             let (shared, tokens) = (&self.shared, request.tokens_before(&tokens));
-            let state =
-                session.snapshot(slot).map(|snapshot| State::new(snapshot, output.sampler.memory(), output.pending.clone(), tokens));
+            let snapshot = session.snapshot_awaited(slot).await;
+            let state = snapshot.map(|snapshot| State::new(snapshot, output.sampler.memory(), output.pending.clone(), tokens));
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {

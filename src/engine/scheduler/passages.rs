@@ -142,7 +142,7 @@ impl Scheduler {
     }
 
     /// Reports to the callers of passages how far their prompts are prefilled, and ends the prefills that a caller has stopped.
-    pub(super) fn report_passages(&mut self) {
+    pub(super) async fn report_passages(&mut self) {
         let mut broken = Vec::new();
         for (job, passage) in &mut self.passages.running {
             if passage.n_left() > 0
@@ -156,7 +156,7 @@ impl Scheduler {
         }
         for job in broken {
             let _ = self.batcher.cancel(job, &mut |_, _| ());
-            self.keep(&[]);
+            self.keep(&[]).await;
             if let Some(passage) = self.passages.running.remove(&job) {
                 let e = Error::interrupted(passage.n_told, passage.prompt.len() - passage.n_cached);
                 passage.line.end(Err(e));

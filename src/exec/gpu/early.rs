@@ -1,4 +1,4 @@
-//! Compiles the kernels of a model's first steps on several threads, while the weights are read.
+//! Compiles the kernels of a model's first steps: on several threads, while the weights are read, or after them where there are no threads.
 //!
 //! Drivers for GPUs compile a kernel when its pipeline is created. Software adapters compile a kernel when the kernel first runs, so this module does
 //! nothing for software adapters.
@@ -7,6 +7,8 @@ use super::compose::Recipe;
 use super::device::Device;
 use super::draws::DrawSizes;
 use super::kernel::n_threads;
+use crate::error::Result;
+use crate::exec::wait::MAY_BLOCK;
 use crate::tape::{Class, Lowering, Section, TOKENS_PER_BLOCK};
 use std::collections::{HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
@@ -29,7 +31,7 @@ impl Early {
     /// drivers that allow only one thread at a time.
     pub fn begin(device: &Arc<Device>, section: &Section) -> Early {
         let recipes = match device.caps.class {
-            Class::Groups if n_threads(device) > 1 => recipes(device, section),
+            Class::Groups if MAY_BLOCK && n_threads(device) > 1 => recipes(device, section),
             _ => Vec::new(),
         };
         let n = n_threads(device).min(recipes.len());
@@ -38,8 +40,20 @@ impl Early {
             let (device, left) = (device.clone(), left.clone());
             std::thread::Builder::new().name("kernels".into()).spawn(move || device.kernels.build_next(&device, &left))
         };
-        let threads = (0..n).map(work).filter_map(Result::ok).collect();
+        let threads = (0..n).map(work).filter_map(|thread| thread.ok()).collect();
         Early { left, threads }
+    }
+}
+
+/// In a browser, compiles the kernels that the section needs for its first steps, and awaits each, so that the first request does not wait for them.
+/// Elsewhere, does nothing. Calls `progress(kernels done, all kernels)`.
+///
+/// # Errors
+/// `Device` if the browser refuses a kernel.
+pub async fn build(device: &Device, section: &Section, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+    match MAY_BLOCK {
+        true => Ok(()),
+        false => device.kernels.build_awaited(device, &recipes(device, section), progress).await,
     }
 }
 

@@ -39,7 +39,6 @@ impl Kernels {
 
     /// Returns the kernel of a recipe. Builds the kernel if no earlier call has built it.
     pub fn get(&self, device: &Device, recipe: &Recipe) -> Result<Arc<Kernel>> {
-        let panicked = || Error::device("another thread panicked while it built a kernel");
         let place = self.places.lock().map_err(|_| panicked())?.entry((recipe.clone(), device.trusted)).or_default().clone();
         let mut place = place.lock().map_err(|_| panicked())?;
         if let Some(kernel) = &*place {
@@ -76,6 +75,21 @@ impl Kernels {
         });
     }
 
+    /// Builds the kernels of `recipes` one after another, and awaits each. Calls `progress(kernels done, all kernels)`.
+    ///
+    /// # Errors
+    /// `Device` for the first kernel that cannot be built.
+    pub async fn build_awaited(&self, device: &Device, recipes: &[Recipe], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        for (i, recipe) in recipes.iter().enumerate() {
+            progress(i, recipes.len());
+            let kernel = Arc::new(build_awaited(device, recipe, self.stored.as_ref()).await?);
+            let place = self.places.lock().map_err(|_| panicked())?.entry((recipe.clone(), device.trusted)).or_default().clone();
+            place.lock().map_err(|_| panicked())?.get_or_insert(kernel);
+        }
+        progress(recipes.len(), recipes.len());
+        Ok(())
+    }
+
     /// Takes recipes from the front of `left`, and builds their kernels, until `left` is empty. Several threads may share `left`. Errors are
     /// ignored, because [`get`](Self::get) builds the kernel again and returns the error.
     pub fn build_next(&self, device: &Device, left: &Mutex<VecDeque<Recipe>>) {
@@ -86,6 +100,10 @@ impl Kernels {
             }
         }
     }
+}
+
+fn panicked() -> Error {
+    Error::device("another thread panicked while it built a kernel")
 }
 
 /// The largest number of threads that compile kernels.
@@ -117,21 +135,42 @@ fn parse_text(recipe: &Recipe, text: &str) -> Result<naga::Module> {
 }
 
 fn build(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
-    let started = web_time::Instant::now();
-    let text = compose(recipe)?;
-    let module = parse_text(recipe, &for_naga(&text))?;
-    let signature = Signature::of(&module, recipe.shader)?;
-    // A browser compiles WGSL. From a module, wgpu would write WGSL without `@align` (gfx-rs/wgpu#4373), and the kernels that need it would read
-    // wrong weights without any message. So a browser gets our own text, and naga only reads the bindings.
-    let is_text = !MAY_BLOCK && WGSL.is("naga")? != Some(true);
-    let source = if is_text { wgpu::ShaderSource::Wgsl(text.into()) } else { wgpu::ShaderSource::Naga(Cow::Owned(module)) };
-    let made = device.checked(|| {
-        let layouts = layouts(&device.device, &signature);
-        (pipeline(device, recipe, source, &layouts, stored), layouts)
-    });
-    let (pipeline, layouts) = made.map_err(|e| e.at(recipe.shader))?;
-    log::debug!("kernel {} {:?} {:?} in {:.0?}", recipe.shader, recipe.modules, recipe.constants, started.elapsed());
-    Ok(Kernel { pipeline, layouts, signature })
+    let draft = Draft::new(recipe)?;
+    device.checked(|| draft.make(device, recipe, stored)).map_err(|e| e.at(recipe.shader))
+}
+
+/// Does what [`build`] does, and awaits the errors that a browser reports later.
+async fn build_awaited(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
+    let draft = Draft::new(recipe)?;
+    device.checked_async(|| draft.make(device, recipe, stored)).await.map_err(|e| e.at(recipe.shader))
+}
+
+/// A composed shader and its bindings.
+struct Draft {
+    started: web_time::Instant,
+    source: wgpu::ShaderSource<'static>,
+    signature: Signature,
+}
+
+impl Draft {
+    fn new(recipe: &Recipe) -> Result<Draft> {
+        let started = web_time::Instant::now();
+        let text = compose(recipe)?;
+        let module = parse_text(recipe, &for_naga(&text))?;
+        let signature = Signature::of(&module, recipe.shader)?;
+        // A browser compiles WGSL. From a module, wgpu would write WGSL without `@align` (gfx-rs/wgpu#4373), and the kernels that need it would read
+        // wrong weights without any message. So a browser gets our own text, and naga only reads the bindings.
+        let is_text = !MAY_BLOCK && WGSL.is("naga")? != Some(true);
+        let source = if is_text { wgpu::ShaderSource::Wgsl(text.into()) } else { wgpu::ShaderSource::Naga(Cow::Owned(module)) };
+        Ok(Draft { started, source, signature })
+    }
+
+    fn make(self, device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Kernel {
+        let layouts = layouts(&device.device, &self.signature);
+        let pipeline = pipeline(device, recipe, self.source, &layouts, stored);
+        log::debug!("kernel {} {:?} {:?} in {:.0?}", recipe.shader, recipe.modules, recipe.constants, self.started.elapsed());
+        Kernel { pipeline, layouts, signature: self.signature }
+    }
 }
 
 /// Compiles a shader.

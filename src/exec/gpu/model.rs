@@ -2,8 +2,7 @@
 
 use super::Device;
 use super::draws::DrawSizes;
-#[cfg(not(target_arch = "wasm32"))]
-use super::early::Early;
+use super::early::{self, Early};
 use super::executor::GpuExecutor;
 use super::upload::Upload;
 use super::weights::Weights;
@@ -23,7 +22,6 @@ pub struct GpuModel {
     pub(super) weights: Arc<Weights>,
     pub(super) vectors: PerHandle<wgpu::Buffer>,
     initial: Vec<(State, Vec<f32>)>,
-    #[cfg(not(target_arch = "wasm32"))]
     _early: Arc<Early>,
     pub(super) nothing: wgpu::Buffer,
     pub(super) spare: wgpu::Buffer,
@@ -45,7 +43,6 @@ impl GpuModel {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
-        #[cfg(not(target_arch = "wasm32"))]
         let early = Early::begin(&device, &section);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
         let mut upload = Upload::new(&device, total, progress);
@@ -72,12 +69,20 @@ impl GpuModel {
             weights: Arc::new(weights),
             vectors,
             initial,
-            #[cfg(not(target_arch = "wasm32"))]
             _early: Arc::new(early),
             nothing,
             spare,
             device_bytes,
         }))
+    }
+
+    /// In a browser, compiles the kernels of the first steps. Elsewhere, other threads do that, and the function returns at once. Calls
+    /// `progress(kernels done, all kernels)`.
+    ///
+    /// # Errors
+    /// `Device` if the browser refuses a kernel.
+    pub async fn build_kernels(&self, progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
+        early::build(&self.device, &self.section, progress).await
     }
 
     /// Returns a model with the same weights on `device`. `device` must be the model's device with other capabilities. The capabilities must

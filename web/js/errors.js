@@ -1,0 +1,63 @@
+// Errors of the package. Each has `kind`, `field` (the wrong option or field of a request, or null) and `hint` (what to do, or null).
+
+/** The base of all errors. */
+export class WingbeatError extends Error {
+  constructor(message, { kind = 'input', field = null, hint = null, cause, retry = null } = {}) {
+    super(message, cause === undefined ? undefined : { cause });
+    this.name = new.target.name;
+    this.kind = kind;
+    this.field = field;
+    this.hint = hint;
+    /** Of an error that ended a text: whether the same request can be sent again. */
+    this.retry = retry;
+  }
+}
+
+/** A wrong option or request. */
+export class InputError extends WingbeatError {}
+/** A file that is missing, damaged, not reachable or not supported. */
+export class FileError extends WingbeatError {}
+/** A GPU that is missing, was lost or computes wrongly. */
+export class DeviceError extends WingbeatError {}
+/** Too little memory or storage. */
+export class MemoryError extends WingbeatError {}
+/** Too many requests wait. */
+export class BusyError extends WingbeatError {}
+/** The caller stopped the work. `name` is AbortError, as of errors of the platform. */
+export class AbortError extends WingbeatError {
+  constructor(message = 'stopped by the caller', fields = {}) {
+    super(message, { kind: 'interrupted', ...fields });
+    this.name = 'AbortError';
+  }
+}
+
+const CLASSES = {
+  usage: InputError,
+  input: InputError,
+  file: FileError,
+  model: FileError,
+  device: DeviceError,
+  memory: MemoryError,
+  busy: BusyError,
+  interrupted: AbortError,
+};
+
+/** Returns the fields of an error, which can be sent to another thread. */
+export const packed = (error) => ({
+  message: error?.message ?? String(error),
+  kind: error?.kind ?? (error?.name === 'AbortError' ? 'interrupted' : 'internal'),
+  field: error?.field ?? null,
+  hint: error?.hint ?? null,
+  retry: error?.retry ?? null,
+  stack: error?.kind ? null : (error?.stack ?? null),
+});
+
+/** Returns the error of fields that `packed` returned, or of an error that the WebAssembly module threw. */
+export const unpacked = (fields) => {
+  if (fields instanceof WingbeatError) return fields;
+  const { message, kind, stack } = fields;
+  const Class = CLASSES[kind] ?? WingbeatError;
+  const error = new Class(message, { ...fields, kind: kind ?? 'internal' });
+  if (stack) error.stack = stack;
+  return error;
+};

@@ -1,0 +1,81 @@
+// The GPU of this place.
+
+import { isNode, optionalPackage } from './node.js';
+
+/** In Node, gives the module a GPU through the npm package `webgpu`, if it is installed. Browsers and Deno have their own. */
+export async function settled(device) {
+  if (device === 'cpu' || globalThis.navigator?.gpu || !isNode) return;
+  let webgpu;
+  try {
+    webgpu = await optionalPackage('webgpu');
+  } catch {
+    return; // `auto` takes the CPU; `gpu` is refused by the module
+  }
+  Object.assign(globalThis, webgpu.globals);
+  const gpu = webgpu.create((process.env.WINGBEAT_DAWN ?? '').split(',').filter(Boolean));
+  const navigator = globalThis.navigator ?? {};
+  Object.defineProperty(navigator, 'gpu', { value: gpu, configurable: true });
+  if (!globalThis.navigator) Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
+  // wgpu looks for the class of its surroundings
+  globalThis.Window ??= class Window {
+    static [Symbol.hasInstance](value) {
+      return value === globalThis;
+    }
+  };
+}
+
+const GB = 1e9;
+
+/**
+ * Says what this browser can run: `{ok, verdict, hint, gpu: {vendor, architecture, description, isFallback, features, limits} | null, memory, storage}`.
+ */
+export async function check({ bytes = 0 } = {}) {
+  const report = { ok: false, verdict: '', hint: null, gpu: null, memory: null, storage: null };
+  const memory = globalThis.navigator?.deviceMemory;
+  if (memory) report.memory = memory * 2 ** 30;
+  const estimate = await globalThis.navigator?.storage?.estimate?.().catch(() => null);
+  if (estimate) report.storage = { usage: estimate.usage, quota: estimate.quota };
+  await settled().catch(() => {});
+  const gpu = globalThis.navigator?.gpu;
+  if (!gpu) {
+    const isInsecure = globalThis.isSecureContext === false;
+    report.verdict = isInsecure ? 'WebGPU needs a secure page (https, or localhost).' : 'This browser has no WebGPU, so only small models run, on the CPU.';
+    report.hint = isInsecure ? 'open the page over https' : 'use a current Chrome, Edge, Firefox or Safari; on Linux, WebGPU may have to be switched on';
+    return report;
+  }
+  let adapter = null;
+  try {
+    adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' });
+  } catch {
+    // the same as none
+  }
+  if (!adapter) {
+    report.verdict = 'This browser has WebGPU, but offers no GPU, so only small models run, on the CPU.';
+    report.hint = 'update the driver of the graphics card; the page chrome://gpu says why';
+    return report;
+  }
+  const { vendor, architecture, device, description, isFallbackAdapter } = adapter.info ?? {};
+  const limits = Object.fromEntries(
+    ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupStorageSize', 'maxStorageBuffersPerShaderStage'].map((name) => [name, adapter.limits[name]]),
+  );
+  const features = ['shader-f16', 'subgroups', 'timestamp-query'].filter((name) => adapter.features.has(name));
+  report.gpu = { vendor, architecture, device, description, isFallback: Boolean(isFallbackAdapter ?? adapter.isFallbackAdapter), features, limits };
+  const name = [vendor, architecture].filter(Boolean).join(' ') || 'a GPU';
+  if (report.gpu.isFallback) {
+    report.verdict = `The GPU is emulated by software (${name}), which is slow.`;
+    report.hint = 'switch on hardware acceleration in the settings of the browser';
+    report.ok = true;
+    return report;
+  }
+  const free = estimate?.quota !== undefined ? estimate.quota - estimate.usage : null;
+  if (bytes && report.memory && bytes > report.memory * 0.8) {
+    report.verdict = `The model takes ${(bytes / GB).toFixed(1)} GB, more than this device has memory for.`;
+    report.hint = 'choose a smaller model, or quantise it: `quant: "i8"` or `"i4"`';
+    return report;
+  }
+  report.ok = true;
+  report.verdict = `Models run on ${name}.`;
+  if (bytes && free !== null && bytes > free) report.hint = 'the model does not fit into the storage of the browser, so every visit downloads it again';
+  return report;
+}
+

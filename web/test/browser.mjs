@@ -1,0 +1,29 @@
+// Chromium with a software GPU, and pages in it.
+
+import { existsSync } from 'node:fs';
+import puppeteer from 'puppeteer-core';
+
+const PLACES = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'];
+
+/** The path of a Chromium, or null. */
+export const chromium = PLACES.find((path) => path && existsSync(path)) ?? null;
+
+export const launch = () =>
+  puppeteer.launch({
+    executablePath: chromium,
+    headless: true,
+    args: ['--no-sandbox', '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--disable-dev-shm-usage'],
+    protocolTimeout: 600_000,
+  });
+
+/** Opens a page in a storage of its own. Errors of the page end the test with `page.failures`. */
+export async function open(browser, url, context = browser) {
+  const page = await context.newPage();
+  page.failures = [];
+  page.on('pageerror', (error) => page.failures.push(String(error)));
+  page.on('console', (message) => {
+    if (process.env.VERBOSE) console.log(`  [${message.type()}] ${message.text().slice(0, 400)}`);
+  });
+  await page.goto(url);
+  return page;
+}

@@ -1,0 +1,40 @@
+// The tiny models with their official continuations.
+
+import { existsSync, readFileSync } from 'node:fs';
+import { basename, join } from 'node:path';
+
+export const root = join(import.meta.dirname, '../..');
+const tests = join(root, 'tests/models');
+
+/** Reads the tensors of integers in a safetensors file. */
+function integers(path) {
+  const bytes = readFileSync(path);
+  const length = Number(bytes.readBigUInt64LE(0));
+  const header = JSON.parse(bytes.subarray(8, 8 + length));
+  const read = (name) => {
+    const { dtype, data_offsets: [start, end] } = header[name];
+    const data = bytes.subarray(8 + length + start, 8 + length + end);
+    const width = dtype === 'I64' ? 8 : 4;
+    return Array.from({ length: data.length / width }, (_, i) => (width === 8 ? Number(data.readBigInt64LE(8 * i)) : data.readInt32LE(4 * i)));
+  };
+  return { tokens: read('tokens'), greedy: read('greedy') };
+}
+
+const model = (name, files, golden) => ({ name, files, ...integers(golden) });
+
+/** `{name, files, tokens, greedy}` of each model: the files to load, a prompt, and its official greedy continuation. */
+export const models = [
+  model('rwkv7', [join(root, 'assets/models/tiny-rwkv7.safetensors')], join(root, 'assets/golden/tiny-rwkv7.golden.safetensors')),
+  ...['rwkv4', 'rwkv5', 'rwkv6'].map((name) => model(name, [join(tests, `tiny-${name}.safetensors`)], join(tests, `tiny-${name}.golden.safetensors`))),
+  model('glm4', [join(tests, 'tiny-glm4/model.safetensors'), join(tests, 'tiny-glm4/config.json')], join(tests, 'tiny-glm4.golden.safetensors')),
+].filter(({ files }) => files.every((file) => existsSync(file)));
+
+/** The addresses of a model's files below `base`. */
+export const addresses = (base, { name, files }) => files.map((file) => `${base}/models/${name}/${basename(file)}`);
+
+/** A folder for `serve`: the models' files by address. */
+export const folder = (path) => {
+  const [, , name, file] = path.split('/');
+  const found = models.find((each) => each.name === name)?.files.find((each) => basename(each) === file);
+  return found ? readFileSync(found) : null;
+};

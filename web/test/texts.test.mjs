@@ -1,0 +1,75 @@
+// The texts of the package are those of the official implementations, in a worker and in the page, with all kernels.
+
+import assert from 'node:assert/strict';
+import { after, before, test } from 'node:test';
+import { launch, open } from './browser.mjs';
+import { addresses, folder, models } from './models.mjs';
+import { serve } from './server.mjs';
+import { join } from 'node:path';
+
+const N = 24;
+let browser, server;
+
+before(async () => {
+  browser = await launch();
+  server = await serve({ '/pkg': join(import.meta.dirname, '../pkg'), '/models': folder });
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** Loads a model in a page and continues its prompt. */
+const generate = async (model, options, n = N) => {
+  const page = await open(browser, server.url);
+  const run = async (files, options, tokens, n) => {
+    const wingbeat = await import('/pkg/index.js');
+    try {
+      const model = await wingbeat.load(files, { cache: false, ...options });
+      const done = await model.generate({ tokens, max_tokens: n, temperature: 0, ignore_eos: true }).done();
+      const stats = await model.stats();
+      await model.free();
+      return { tokens: done.tokens, device: model.info.device, stats };
+    } catch (error) {
+      return { error: `${error.name}: ${error.message} (${error.hint})` };
+    }
+  };
+  const found = await page.evaluate(run, addresses(server.url, model), options, model.tokens, n);
+  await page.close();
+  assert.deepEqual(page.failures, []);
+  return found;
+};
+
+for (const model of models) {
+  test(`${model.name} in a worker has the official text`, async () => {
+    const { tokens, error, device } = await generate(model, { device: 'gpu' });
+    assert.equal(error, undefined);
+    assert.deepEqual(tokens, model.greedy.slice(0, N));
+    assert.equal(device.backend, 'webgpu');
+  });
+}
+
+test('in the page, without a worker', async () => {
+  const { tokens, error } = await generate(models[0], { device: 'gpu', worker: false });
+  assert.equal(error, undefined);
+  assert.deepEqual(tokens, models[0].greedy.slice(0, N));
+});
+
+test('on the CPU', async () => {
+  const { tokens, error, device } = await generate(models[0], { device: 'cpu' });
+  assert.equal(error, undefined);
+  assert.deepEqual(tokens, models[0].greedy.slice(0, N));
+  assert.equal(device.backend, 'cpu');
+});
+
+test('with the kernels for real GPUs', async () => {
+  const { tokens, error } = await generate(models[0], { device: 'gpu', class: 'groups' }, 6);
+  assert.equal(error, undefined);
+  assert.deepEqual(tokens, models[0].greedy.slice(0, 6));
+});
+
+test("naga's WGSL, which loses @align, computes other texts", async () => {
+  const { tokens, error } = await generate(models[0], { device: 'gpu', variables: { WINGBEAT_WGSL: 'naga' } });
+  assert.equal(error, undefined);
+  assert.notDeepEqual(tokens, models[0].greedy.slice(0, N), 'wgpu hands over @align now: the own text is not needed any more');
+});

@@ -1,0 +1,40 @@
+// Assembles the npm package in web/pkg: the JavaScript of web/js, the module that wasm-bindgen wrote, the worker as a text, and the vocabulary of World
+// models, compressed. The tiny model is a package of its own, in web/pkg-tiny.
+// usage: node pack.mjs FOLDER     FOLDER has wingbeat.js and wingbeat_bg.wasm
+
+import { build } from 'esbuild';
+import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { gzipSync } from 'node:zlib';
+
+const [built] = process.argv.slice(2);
+const web = join(import.meta.dirname, '..');
+const root = join(web, '..');
+const out = join(web, 'pkg');
+
+rmSync(out, { recursive: true, force: true });
+mkdirSync(out, { recursive: true });
+for (const name of readdirSync(join(web, 'js'))) copyFileSync(join(web, 'js', name), join(out, name));
+for (const name of ['wingbeat.js', 'wingbeat_bg.wasm', 'wingbeat.d.ts']) copyFileSync(join(built, name), join(out, name));
+for (const name of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(join(root, name), join(out, name));
+writeFileSync(join(out, 'world.vocab'), gzipSync(readFileSync(join(root, 'assets/vocab/rwkv_vocab_v20230424.txt')), { level: 9 }));
+
+// Bundlers have no common way to find the file of a worker. A worker from a text needs none, and also works from another origin.
+const worker = await build({
+  entryPoints: [join(out, 'worker.js')],
+  bundle: true,
+  format: 'esm',
+  minify: true,
+  write: false,
+  logLevel: 'error',
+  target: 'es2022',
+});
+writeFileSync(join(out, 'worker-text.js'), `// The file worker.js with all that it imports, as a text.\nexport default ${JSON.stringify(worker.outputFiles[0].text)};\n`);
+
+const tiny = join(web, 'pkg-tiny');
+rmSync(tiny, { recursive: true, force: true });
+mkdirSync(tiny, { recursive: true });
+copyFileSync(join(root, 'assets/models/tiny-rwkv7.safetensors'), join(tiny, 'tiny-rwkv7.safetensors'));
+copyFileSync(join(root, 'assets/vocab/tiny.txt'), join(tiny, 'vocab.txt'));
+for (const name of readdirSync(join(web, 'tiny'))) copyFileSync(join(web, 'tiny', name), join(tiny, name));
+for (const name of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(join(root, name), join(tiny, name));
