@@ -95,13 +95,16 @@ impl Ids {
     fn parse(&self, grammar: &Grammar) -> Result<std::result::Result<Parse, String>> {
         let init = GrammarInit::Serialized(grammar.source());
         let factory = &self.factory;
-        let parser = std::thread::scope(|scope| {
-            let reader = std::thread::Builder::new().stack_size(STACK_BYTES);
-            let reader = reader.spawn_scoped(scope, move || {
-                factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone())
-            });
-            Ok(reader.map_err(|e| Error::memory(format!("cannot start a thread to compile the grammar: {e}")).caused_by(e))?.join())
-        })?;
+        let compile =
+            || factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone());
+        // A browser has no threads, and a rule that is nested too deep stops its module.
+        let parser = match cfg!(target_arch = "wasm32") {
+            true => Ok(compile()),
+            false => std::thread::scope(|scope| {
+                let reader = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, compile);
+                Ok(reader.map_err(|e| Error::memory(format!("cannot start a thread to compile the grammar: {e}")).caused_by(e))?.join())
+            })?,
+        };
         let parser = match parser {
             Ok(Ok(parser)) => parser,
             Ok(Err(e)) => return Ok(Err(e.to_string())),

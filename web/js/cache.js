@@ -24,7 +24,7 @@ export const isAvailable = async () => {
 };
 
 const explained = async (error, what) => {
-  if (error?.name !== 'QuotaExceededError') return error;
+  if (error?.name !== 'QuotaExceededError' && !/quota/i.test(error?.message ?? '')) return error;
   const { usage = 0, quota = 0 } = (await navigator.storage.estimate?.()) ?? {};
   const mb = (n) => `${Math.round(n / 1e6)} MB`;
   return new MemoryError(`the browser's storage is full: ${what} does not fit; ${mb(usage)} of ${mb(quota)} are in use`, {
@@ -35,8 +35,8 @@ const explained = async (error, what) => {
 };
 
 async function write(folder, name, bytes) {
-  const file = await folder.getFileHandle(name, { create: true });
   try {
+    const file = await folder.getFileHandle(name, { create: true });
     if (file.createSyncAccessHandle && typeof WorkerGlobalScope !== 'undefined') {
       const access = await file.createSyncAccessHandle();
       try {
@@ -93,7 +93,9 @@ export async function entryOf(url) {
  */
 export class CachedFile {
   static async open(url, { source, size, etag = null, expected = null, signal, onBytes, pieceBytes = PIECE_BYTES }) {
-    const folder = await (await root()).getDirectoryHandle(await keyOf(url), { create: true });
+    const folder = await (await root()).getDirectoryHandle(await keyOf(url), { create: true }).catch(async (error) => {
+      throw await explained(error, 'a folder');
+    });
     let entry = await readJson(folder, 'entry.json');
     const isSame = entry && entry.size === size && entry.pieceBytes > 0 && (!etag || !entry.etag || entry.etag === etag) && (!expected || !entry.expected || entry.expected === expected);
     if (!isSame) entry = { url, size, etag, expected, pieceBytes, hashes: [], isVerified: false, at: Date.now() };

@@ -1,0 +1,253 @@
+// The API: chat, rules, vectors, states, cancelling, faults, and a page that stays responsive.
+
+import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { after, before, test } from 'node:test';
+import { launch, open } from './browser.mjs';
+import { folder, models, root } from './models.mjs';
+import { serve } from './server.mjs';
+
+let browser, server, page;
+
+before(async () => {
+  browser = await launch();
+  server = await serve({
+    '/pkg': join(import.meta.dirname, '../pkg'),
+    '/models': folder,
+    '/tiny': (path) => readFileSync(join(root, path.endsWith('.txt') ? 'assets/vocab/tiny.txt' : 'assets/models/tiny-rwkv7.safetensors')),
+  });
+  page = await open(browser, server.url);
+  await page.evaluate(async (options) => {
+    globalThis.wingbeat = await import('/pkg/index.js');
+    globalThis.files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
+    globalThis.load = (more) => wingbeat.load(files, { cache: false, ...options, ...more });
+    globalThis.failed = async (work) => {
+      try {
+        return await work();
+      } catch (error) {
+        return { name: error.name, message: error.message, field: error.field, hint: error.hint, kind: error.kind, retry: error.retry, isError: error instanceof wingbeat.WingbeatError };
+      }
+    };
+    globalThis.model = await load();
+  }, { device: 'cpu' });
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+const run = async (work, ...args) => {
+  const found = await page.evaluate(work, ...args);
+  assert.deepEqual(page.failures, []);
+  return found;
+};
+
+test('chat streams an answer', async () => {
+  const { text, events, usage } = await run(async () => {
+    let text = '';
+    const events = [];
+    let usage;
+    for await (const event of model.chat({ messages: [{ role: 'user', content: 'light' }], max_tokens: 12, seed: 1 })) {
+      events.push(event.type);
+      if (event.type === 'text') text += event.text;
+      if (event.type === 'done') {
+        usage = event.usage;
+        if (event.text !== text) throw new Error(`${event.text} is not ${text}`);
+      }
+    }
+    return { text, events, usage };
+  });
+  assert.ok(text.length > 0 && usage.completion_tokens <= 12);
+  assert.deepEqual([events[0], events.at(-1)], ['started', 'done']);
+});
+
+test('rules hold: a schema, a choice', async () => {
+  const found = await run(async () => {
+    const schema = { type: 'object', properties: { n: { type: 'integer' } }, required: ['n'], additionalProperties: false };
+    const request = { messages: [{ role: 'user', content: 'a number' }], max_tokens: 60, seed: 2 };
+    const json = await model.chat({ ...request, response_format: { type: 'json_schema', json_schema: { schema } } }).text();
+    return [JSON.parse(json), await model.generate({ prompt: 'God', choice: ['light', 'water'], max_tokens: 8, seed: 3 }).text()];
+  });
+  assert.equal(typeof found[0].n, 'number');
+  assert.ok(['light', 'water'].includes(found[1]), found[1]);
+});
+
+test('tokens, scores and log-probabilities', async () => {
+  const found = await run(async () => {
+    const ids = await model.tokenize('In the beginning God');
+    const { tokens, sum } = await model.score('In the beginning God');
+    const done = await model.generate({ prompt: 'In the', max_tokens: 2, logprobs: 3, temperature: 0 }).all();
+    return { ids, text: await model.detokenize(ids), n: tokens.length, sum, tops: done.filter(({ type }) => type === 'logprobs').map(({ top_logprobs }) => top_logprobs.length) };
+  });
+  assert.equal(found.text, 'In the beginning God');
+  assert.equal(found.n, found.ids.length - 1);
+  assert.ok(found.sum < 0);
+  assert.deepEqual(found.tops, [3, 3]);
+});
+
+test('errors have the field and a hint', async () => {
+  const found = await run(async () => [
+    await failed(() => model.chat({ messages: 'a' })),
+    await failed(() => model.generate({ prompt: 'a', temprature: 1 }).text()),
+    await failed(() => model.generate({ prompt: 'a', top_p: 'x' }).text()),
+    await failed(() => model.generate({ tokens: [999999] }).text()),
+    await failed(() => model.states.export('absent')),
+    await failed(() => model.states.load('a', new Uint8Array(10))),
+    await failed(() => wingbeat.load(files, { device: 'cpu', bogus: 1 })),
+    await failed(() => wingbeat.load(7)),
+  ]);
+  assert.ok(found.slice(0, 6).every(({ isError }) => isError), JSON.stringify(found));
+  assert.deepEqual([found[0].field, found[1].field, found[2].field], ['messages', 'temprature', 'top_p']);
+  assert.match(found[3].message, /999999/);
+  assert.match(found[4].message, /absent/);
+  assert.equal(found[5].kind, 'file');
+  assert.equal(found[7].field, 'source');
+});
+
+test('leaving a loop, a signal and free() end a text', async () => {
+  const found = await run(async () => {
+    const endless = { prompt: 'In the beginning', max_tokens: -1, ignore_eos: true, temperature: 0 };
+    let n = 0;
+    for await (const event of model.generate(endless)) if (event.type === 'text' && ++n === 3) break;
+    const controller = new AbortController();
+    const stopped = failed(async () => {
+      for await (const event of model.generate(endless, { signal: controller.signal })) if (event.type === 'text') controller.abort();
+    });
+    const one = await stopped;
+    await model.drain;
+    for (let i = 0; i < 100 && (await model.stats()).free_slots < 2; i++) await new Promise((done) => setTimeout(done, 20));
+    const { free_slots } = await model.stats();
+    const other = await load();
+    const text = failed(async () => {
+      for await (const event of other.generate(endless)) if (event.type === 'text') other.free();
+    });
+    const two = await text;
+    const after = await failed(() => other.tokenize('a'));
+    return { n, one, free_slots, two, after, alive: (await model.tokenize('a')).length };
+  });
+  assert.deepEqual([found.n, found.one.name, found.free_slots, found.alive > 0], [3, 'AbortError', 2, true]);
+  assert.match(found.two.message, /freed while it wrote/);
+  assert.match(found.after.message, /was freed/);
+});
+
+test('several texts at once, and the prefix cache', async () => {
+  const found = await run(async () => {
+    const ask = (prompt) => model.generate({ prompt, max_tokens: 10, temperature: 0 }).done();
+    const alone = [];
+    for (const prompt of ['In the beginning', 'And God said', 'The earth']) alone.push((await ask(prompt)).text);
+    const together = await Promise.all(['In the beginning', 'And God said', 'The earth'].map(ask));
+    return { alone, together: together.map(({ text }) => text), cached: together.map(({ usage }) => usage.cached_tokens) };
+  });
+  assert.deepEqual(found.together, found.alone);
+  assert.ok(found.cached.some((n) => n > 0), String(found.cached));
+});
+
+test('states are kept, copied, exported and loaded', async () => {
+  const found = await run(async () => {
+    const first = await model.generate({ prompt: 'In the beginning', max_tokens: 5, temperature: 0, save_state: 'a' }).done();
+    await model.states.fork('a', 'b');
+    const bytes = await (await model.states.export('b')).arrayBuffer();
+    const more = (state, of = model) => of.generate({ prompt: '', state, max_tokens: 6, temperature: 0 }).text();
+    const texts = [await more('a'), await more('b')];
+    const other = await load();
+    await other.states.load('c', bytes);
+    texts.push(await more('c', other));
+    await other.free();
+    const names = (await model.states.list()).map(({ name }) => name).sort();
+    await model.states.delete('a');
+    return { saved: first.state, texts, names, left: (await model.states.list()).map(({ name }) => name), size: bytes.byteLength };
+  });
+  assert.equal(found.saved.name, 'a');
+  assert.ok(new Set(found.texts).size === 1 && found.texts[0].length > 0, String(found.texts));
+  assert.deepEqual([found.names, found.left], [['a', 'b'], ['b']]);
+});
+
+const program = [process.env.WINGBEAT, join(root, 'target/release/wingbeat'), join(process.env.CARGO_TARGET_DIR ?? '/nowhere', 'release/wingbeat'), join(process.env.CARGO_TARGET_DIR ?? '/nowhere', 'debug/wingbeat')].find((path) => path && existsSync(path));
+
+test('states go to the program and back', { skip: !program && 'no program was built' }, async () => {
+  const folder = mkdtempSync(join(tmpdir(), 'wingbeat-states-'));
+  try {
+    const bytes = await run(async () => {
+      await model.generate({ prompt: 'In the beginning', max_tokens: 5, temperature: 0, save_state: 'x' }).done();
+      return Array.from(new Uint8Array(await (await model.states.export('x')).arrayBuffer()));
+    });
+    const [from, to] = [join(folder, 'page.state'), join(folder, 'program.state')];
+    writeFileSync(from, Buffer.from(bytes));
+    const args = ['generate', '--device', 'cpu', '--state', from, '--save-state', to, '--temperature', '0', '-n', '6', ''];
+    const { stdout, stderr, status } = spawnSync(program, args, { encoding: 'utf8' });
+    assert.equal(status, 0, stderr);
+    const here = await run(
+      async (bytes) => {
+        const text = await model.generate({ prompt: '', state: 'x', max_tokens: 6, temperature: 0, save_state: 'y' }).text();
+        await model.states.load('z', new Uint8Array(bytes));
+        const [ours, theirs] = [await model.states.list(), await model.generate({ prompt: '', state: 'z', max_tokens: 4, temperature: 0 }).text()];
+        return { text, n: ours.filter(({ name }) => 'yz'.includes(name)).map(({ n_tokens }) => n_tokens), next: [await model.generate({ prompt: '', state: 'y', max_tokens: 4, temperature: 0 }).text(), theirs] };
+      },
+      [...readFileSync(to)],
+    );
+    assert.ok(stdout.includes(here.text.trim()), `${stdout} / ${here.text}`);
+    assert.equal(here.n[0], here.n[1]);
+    assert.equal(here.next[0], here.next[1]);
+  } finally {
+    rmSync(folder, { recursive: true, force: true });
+  }
+});
+
+test('the page stays responsive while a model loads and writes', async () => {
+  const longest = await run(async () => {
+    let [longest, last, isOn] = [0, performance.now(), true];
+    const channel = new MessageChannel();
+    channel.port1.onmessage = () => {
+      const now = performance.now();
+      longest = Math.max(longest, now - last);
+      last = now;
+      if (isOn) channel.port2.postMessage(0);
+    };
+    channel.port2.postMessage(0);
+    const other = await load();
+    await other.generate({ prompt: 'In the beginning', max_tokens: 100, temperature: 0, ignore_eos: true }).text();
+    isOn = false;
+    await other.free();
+    return longest;
+  });
+  console.log(`  longest block of the page: ${longest.toFixed(1)} ms`);
+});
+
+test('a lost device is replaced once, and its texts say so', async () => {
+  const lost = await open(browser, server.url);
+  const found = await lost.evaluate(async () => {
+    const wingbeat = await import('/pkg/index.js');
+    const request = GPUAdapter.prototype.requestDevice;
+    const devices = [];
+    GPUAdapter.prototype.requestDevice = async function (descriptor) {
+      const device = await request.call(this, descriptor);
+      devices.push(device);
+      return device;
+    };
+    const files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
+    const model = await wingbeat.load(files, { device: 'gpu', worker: false, cache: false });
+    const before = await model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
+    let error = null;
+    try {
+      for await (const event of model.generate({ prompt: 'In the beginning', max_tokens: 500, temperature: 0, ignore_eos: true })) if (event.type === 'text') devices.at(-1).destroy();
+    } catch (caught) {
+      error = { name: caught.name, retry: caught.retry, hint: caught.hint };
+    }
+    const after = await model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
+    return { before, error, after, n: devices.length };
+  });
+  await lost.close();
+  assert.deepEqual([found.error?.name, found.error?.retry], ['DeviceError', true], JSON.stringify(found));
+  assert.equal(found.after, found.before);
+  assert.equal(found.n, 2);
+});
+
+test('check() says in words what the browser can run', async () => {
+  const found = await run(async () => [await wingbeat.check(), await wingbeat.check({ bytes: 1e15 })]);
+  assert.ok(found[0].ok && found[0].gpu.limits.maxBufferSize > 0, JSON.stringify(found[0]));
+  assert.match(found[0].verdict, /\.$/);
+  assert.equal(models.length > 0, true);
+});

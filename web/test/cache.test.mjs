@@ -1,0 +1,214 @@
+// Downloads: ranges, resume, hashes, storage, cancelling.
+
+import assert from 'node:assert/strict';
+import { after, afterEach, before, test } from 'node:test';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { createHash } from 'node:crypto';
+import { launch, open } from './browser.mjs';
+import { root } from './models.mjs';
+import { serve } from './server.mjs';
+
+const PIECE = 1 << 20;
+const weights = readFileSync(join(root, 'assets/models/tiny-rwkv7.safetensors'));
+const digest = createHash('sha256').update(weights).digest('hex');
+const half = Math.floor(weights.length / 2);
+const shards = [weights.subarray(0, half), weights.subarray(half)];
+let browser, server, context, page;
+
+before(async () => {
+  browser = await launch();
+  const hub = (path) => {
+    if (path === '/api/models/a/b/tree/main') {
+      const file = (name, size, oid) => ({ type: 'file', path: name, size, ...(oid ? { lfs: { oid, size } } : {}) });
+      return Buffer.from(JSON.stringify([file('model.safetensors', weights.length, digest), file('vocab.txt', 1), file('README.md', 10)]));
+    }
+    return null;
+  };
+  server = await serve({
+    '/pkg': join(import.meta.dirname, '../pkg'),
+    '/tiny': (path) => (path.endsWith('.safetensors') ? weights : path.endsWith('vocab.txt') ? readFileSync(join(root, 'assets/vocab/tiny.txt')) : null),
+    '/a/b/resolve/main': (path) => (path.endsWith('.safetensors') ? weights : readFileSync(join(root, 'assets/vocab/tiny.txt'))),
+    '/api': hub,
+  });
+});
+after(async () => {
+  await browser?.close();
+  await server?.close();
+});
+
+/** Opens a page whose storage is empty, or is that of the last page. */
+const fresh = async (keep = false) => {
+  if (!keep) {
+    await context?.close();
+    context = await browser.createBrowserContext();
+  }
+  page = await open(browser, server.url, context);
+  server.log.length = 0;
+  server.fault = null;
+};
+afterEach(async () => {
+  assert.deepEqual(page.failures, []);
+  await page.close();
+});
+
+/** Loads the tiny model on the CPU. Returns `{hash, error, progress}`. */
+const load = (source, options = {}) =>
+  page.evaluate(
+    async (source, options) => {
+      const wingbeat = await import('/pkg/index.js');
+      const progress = [];
+      const controller = new AbortController();
+      try {
+        const model = await wingbeat.load(source, {
+          device: 'cpu',
+          signal: controller.signal,
+          onProgress: (event) => {
+            progress.push(event);
+            if (options.stopAt && event.stage === 'download' && event.loaded >= options.stopAt) controller.abort();
+          },
+          ...options,
+        });
+        const { weights_hash: hash, notes } = model.info;
+        await model.free();
+        return { hash, notes, progress };
+      } catch (error) {
+        return { error: { name: error.name, message: error.message, hint: error.hint, kind: error.kind, field: error.field }, progress };
+      }
+    },
+    source,
+    { pieceBytes: PIECE, ...options },
+  );
+
+const FILES = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'];
+const files = () => FILES.map((path) => server.url + path);
+const HASH = '6f86b4663bedf4dab9326b74b10762079374f3c2ef9a8bff6725dd9cac3f71a7';
+const bytesAsked = () =>
+  server.log
+    .filter(({ path, range }) => path.endsWith('.safetensors') && range && range !== 'bytes=0-0')
+    .map(({ range }) => range.match(/\d+/g).map(Number))
+    .reduce((sum, [start, end]) => sum + end - start + 1, 0);
+
+test('a second visit needs no request', async () => {
+  await fresh();
+  const first = await load(files());
+  assert.equal(first.hash, HASH);
+  assert.equal(bytesAsked(), weights.length);
+  const last = first.progress.filter(({ stage }) => stage === 'download').at(-1);
+  assert.ok(last.loaded === last.total && last.rate > 0, JSON.stringify(last));
+  await page.close();
+  await fresh(true);
+  const second = await load(files());
+  assert.equal(second.hash, HASH);
+  assert.equal(server.count('/tiny/'), 0, JSON.stringify(server.log));
+  const list = await page.evaluate(async () => (await import('/pkg/index.js')).cache.list());
+  assert.deepEqual(list.map(({ url, bytes, isComplete }) => [url, bytes, isComplete]).sort(), [[files()[0], weights.length, true], [files()[1], list.find(({ url }) => url.endsWith('.txt')).size, true]]);
+  const removed = await page.evaluate(async () => (await import('/pkg/index.js')).cache.remove());
+  assert.equal(removed, 2);
+});
+
+test('a stopped download goes on where it was', async () => {
+  await fresh();
+  const stopped = await load(files(), { stopAt: 2 * PIECE });
+  assert.equal(stopped.error?.name, 'AbortError', JSON.stringify(stopped.error));
+  // pieces that were under way are written after the load has ended
+  await new Promise((done) => setTimeout(done, 400));
+  const before = (await page.evaluate(async () => (await import('/pkg/index.js')).cache.list())).find(({ url }) => url.endsWith('.safetensors'));
+  assert.ok(before.bytes >= PIECE && !before.isComplete, JSON.stringify(before));
+  server.log.length = 0;
+  assert.equal((await load(files())).hash, HASH);
+  assert.equal(bytesAsked(), weights.length - before.bytes);
+});
+
+test('a cut connection is taken up at the byte where it ended', async () => {
+  await fresh();
+  let cuts = 0;
+  server.fault = (request, path) => (path.endsWith('.safetensors') && request.headers.range !== 'bytes=0-0' && cuts++ % 2 === 0 ? { cutAfter: 300_000 } : {});
+  assert.equal((await load(files())).hash, HASH);
+  assert.ok(cuts > 4);
+});
+
+test('a flipped byte in the cache is found, and only its piece is fetched again', async () => {
+  await fresh();
+  assert.equal((await load(files())).hash, HASH);
+  await page.evaluate(async () => {
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('wingbeat-cache');
+    for await (const folder of root.values()) {
+      const entry = JSON.parse(await (await (await folder.getFileHandle('entry.json')).getFile()).text());
+      if (!entry.url.endsWith('.safetensors')) continue;
+      const file = await folder.getFileHandle('2');
+      const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
+      bytes[1000] ^= 1;
+      const out = await file.createWritable();
+      await out.write(bytes);
+      await out.close();
+    }
+  });
+  server.log.length = 0;
+  assert.equal((await load(files())).hash, HASH);
+  assert.equal(bytesAsked(), PIECE);
+});
+
+test('a file with another hash than announced is refused and not kept', async () => {
+  await fresh();
+  server.fault = (_, path) => (path.endsWith('.safetensors') ? { flip: 3_000_000 } : {});
+  const { error } = await load(files(), { integrity: { 'tiny-rwkv7.safetensors': digest } });
+  assert.match(error?.message ?? '', /expected the SHA-256/);
+  server.fault = null;
+  assert.equal((await load(files(), { integrity: { 'tiny-rwkv7.safetensors': digest } })).hash, HASH);
+});
+
+test('a repository of the hub', async () => {
+  await fresh();
+  assert.equal((await load('hf:a/b', { endpoint: server.url })).hash, HASH);
+  const { error } = await load('hf:a/b/absent.gguf', { endpoint: server.url });
+  assert.match(error.message, /no file absent\.gguf/);
+});
+
+test('two tabs fetch a model once', async () => {
+  await fresh();
+  const other = await open(browser, server.url, context);
+  const here = load(files());
+  const there = other.evaluate(async (files, pieceBytes) => (await (await import('/pkg/index.js')).load(files, { device: 'cpu', pieceBytes })).info.weights_hash, files(), PIECE);
+  assert.deepEqual([(await here).hash, await there], [HASH, HASH]);
+  assert.equal(bytesAsked(), weights.length);
+  await other.close();
+});
+
+test('a full storage is explained', async () => {
+  await fresh();
+  const client = await page.createCDPSession();
+  await client.send('Storage.overrideQuotaForOrigin', { origin: server.url, quotaSize: 2_000_000 });
+  const { error } = await load(files());
+  assert.equal(error?.name, 'MemoryError', JSON.stringify(error));
+  assert.match(`${error.message} ${error.hint}`, /storage is full.*2 MB.*wingbeat\.cache\.remove/s);
+  assert.equal((await load(files(), { cache: false })).hash, HASH);
+});
+
+test('servers without ranges, absent files and other files are explained', async () => {
+  await fresh();
+  server.fault = (_, path) => (path.endsWith('.safetensors') ? { whole: true } : {});
+  assert.equal((await load(files())).hash ?? HASH, HASH); // small enough to be read as a whole
+  server.fault = (_, path) => (path.endsWith('.safetensors') ? { status: 404 } : {});
+  const { error } = await load(files().map((url) => `${url}?absent`));
+  assert.match(error.message, /answered 404/);
+  server.fault = null;
+  const wrong = await load([{ name: 'a.safetensors', bytes: [1, 2, 3] }]);
+  assert.equal(wrong.error.kind, 'file', JSON.stringify(wrong.error));
+  const option = await load(files(), { quant: 'i5' });
+  assert.deepEqual([option.error.name, option.error.field], ['InputError', 'quant'], JSON.stringify(option.error));
+});
+
+test('files of a user, and bytes', async () => {
+  await fresh();
+  const found = await page.evaluate(async (urls) => {
+    const wingbeat = await import('/pkg/index.js');
+    const blobs = await Promise.all(urls.map(async (url) => new File([await (await fetch(url)).blob()], url.split('/').pop())));
+    const hashes = [];
+    for (const source of [blobs, [{ name: 'm.safetensors', bytes: new Uint8Array(await blobs[0].arrayBuffer()) }], blobs[0]]) {
+      hashes.push((await wingbeat.load(source, { device: 'cpu' })).info.weights_hash);
+    }
+    return hashes;
+  }, files());
+  assert.deepEqual(found, [HASH, HASH, HASH]);
+});
