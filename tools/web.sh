@@ -53,6 +53,7 @@ fi
 step "package"
 [ -d web/node_modules/esbuild ] || (cd web && npm ci --silent --no-audit --no-fund)
 node web/tools/pack.mjs "$out"
+node web/demo/build.mjs
 size=$(stat -c %s web/pkg/wingbeat_bg.wasm 2>/dev/null || stat -f %z web/pkg/wingbeat_bg.wasm)
 printf 'web/pkg/wingbeat_bg.wasm: %s bytes' "$size"
 if command -v brotli >/dev/null; then

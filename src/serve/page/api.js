@@ -1,4 +1,5 @@
-// Calls the server. Addresses are relative to the page, so the page also works below a path of a proxy.
+// Calls the server. Addresses are relative to the page, so the page also works below a path of a proxy. In the demo, web/demo/local.js takes the place
+// of this file: it has the same exports, and a model in the browser.
 
 import { events } from './sse.js';
 
@@ -11,6 +12,9 @@ export class ApiError extends Error {
     Object.assign(this, { status, code, type, param, requestId, retryAfter, isLost });
   }
 }
+
+/** Where conversations are kept, for the page's note. */
+export const PLACE = 'The conversation stays in this browser and on this server.';
 
 let key = '';
 try {

@@ -1,5 +1,6 @@
 // Shows examples of first messages in an empty conversation.
 
+import { PLACE } from './api.js';
 import { byId, el } from './dom.js';
 
 const EXAMPLES = [
@@ -16,7 +17,7 @@ const TINY_EXAMPLES = ['light', 'In the beginning', 'the wisdom of Solomon', 'a 
 const NOTES = {
   tiny: 'This tiny model knows only the King James Bible. It shows that everything works.',
   state: (name) => `The model continues after the saved state ${name}.`,
-  other: 'The conversation stays in this browser and on this server.',
+  other: PLACE,
 };
 
 /** Shows the examples for a conversation and its model. `send(text)` sends one. */

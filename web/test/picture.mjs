@@ -1,0 +1,23 @@
+// Draws docs/images/browser.png: the demo with an answer of the tiny model.   usage: node web/test/picture.mjs
+
+import { join } from 'node:path';
+import { launch, open } from './browser.mjs';
+import { root } from './models.mjs';
+import { serve } from './server.mjs';
+
+const browser = await launch();
+const server = await serve({ '/demo': join(import.meta.dirname, '../demo/dist') });
+const page = await open(browser, `${server.url}/demo/index.html`);
+await page.setViewport({ width: 1100, height: 620 });
+await page.waitForSelector('#start-models button');
+await page.evaluate(() => [...document.querySelectorAll('#start-models button')].find((button) => button.textContent.includes('Tiny')).click());
+await page.waitForSelector('#app:not([hidden]) #input', { timeout: 120_000 });
+for (const text of ['light', 'a great flood']) {
+  await page.type('#input', text);
+  await page.keyboard.press('Enter');
+  await new Promise((done) => setTimeout(done, 1000));
+  await page.waitForFunction(() => document.querySelector('#stop').hidden, { timeout: 120_000 });
+}
+await page.screenshot({ path: join(root, 'docs/images/browser.png') });
+await browser.close();
+await server.close();
