@@ -1,7 +1,7 @@
 //! Files that models are read from: files on disk, or files that the caller hands over ([`Files`]), as a page in a browser does.
 //!
 //! Files of a caller have paths in a folder of their own, such as `wingbeat:1/name`. So the readers of checkpoints, vocabularies and chat templates
-//! take paths, whoever has the files.
+//! take paths in both cases.
 
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
@@ -34,13 +34,68 @@ pub(crate) enum Handed {
     Ranged(Arc<RangedFile>),
 }
 
-/// A file that is read by ranges, with its first bytes in memory.
+/// A file that is read by ranges, with some of its bytes in memory.
 pub(crate) struct RangedFile {
+    /// The bytes that hold the header of a checkpoint.
+    pub parts: Parts,
+    reader: Arc<dyn ReadRanges>,
+}
+
+/// Some bytes of a file.
+pub(crate) struct Parts {
     /// The number of bytes of the file.
     pub size: u64,
-    /// The first bytes. They hold the header of a checkpoint.
-    pub head: Vec<u8>,
-    reader: Arc<dyn ReadRanges>,
+    /// Runs of bytes, by the position of their first byte.
+    runs: BTreeMap<u64, Vec<u8>>,
+}
+
+/// Ranges with fewer bytes between them are read as one.
+const GAP_BYTES: u64 = 64 << 10;
+
+/// Joins ranges that are close to each other. Returns the joined ranges in order.
+pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.sort_by_key(|range| range.start);
+    let mut runs: Vec<Range<u64>> = Vec::new();
+    for range in ranges {
+        match runs.last_mut().filter(|run| range.start <= run.end + GAP_BYTES) {
+            Some(run) => run.end = run.end.max(range.end),
+            None => runs.push(range),
+        }
+    }
+    runs
+}
+
+impl Parts {
+    /// Returns the bytes from the beginning of the file to the first gap.
+    pub fn head(&self) -> &[u8] {
+        self.runs.get(&0).map_or(&[], Vec::as_slice)
+    }
+
+    /// Returns a range of bytes, or `None` if a byte is not in memory.
+    pub fn get(&self, range: Range<u64>) -> Option<&[u8]> {
+        self.from(range.start)?.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
+    }
+
+    /// Returns the bytes from a position to the next gap, or `None` if its byte is not in memory.
+    pub fn from(&self, at: u64) -> Option<&[u8]> {
+        let (start, run) = self.runs.range(..=at).rev().find(|(start, run)| at < *start + run.len() as u64)?;
+        run.get((at - start) as usize..)
+    }
+
+    /// Returns the ranges that must be read so that all bytes of `needed` are in memory.
+    fn missing(&self, needed: Vec<Range<u64>>) -> Vec<Range<u64>> {
+        let cut = needed.into_iter().map(|range| range.start.min(self.size)..range.end.min(self.size));
+        let missing = cut.filter(|range| !range.is_empty() && self.get(range.clone()).is_none());
+        joined(missing.map(|range| range.start + self.from(range.start).map_or(0, <[u8]>::len) as u64..range.end).collect())
+    }
+
+    /// Adds bytes. Bytes that follow a run become a part of it.
+    fn insert(&mut self, start: u64, bytes: Vec<u8>) {
+        match self.runs.range_mut(..start).next_back().filter(|(at, run)| *at + run.len() as u64 == start) {
+            Some((_, run)) => run.extend(bytes),
+            None => _ = self.runs.insert(start, bytes),
+        }
+    }
 }
 
 impl RangedFile {
@@ -49,7 +104,7 @@ impl RangedFile {
     /// # Errors
     /// `File` if a range is outside of the file, cannot be read, or came with another length.
     pub async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Vec<u8>>> {
-        read_checked(self.reader.as_ref(), self.size, ranges).await
+        read_checked(self.reader.as_ref(), self.parts.size, ranges).await
     }
 }
 
@@ -151,9 +206,9 @@ impl Files {
         self.0.folder.join(name)
     }
 
-    /// Reads the beginning of every file that is read by ranges. `needed(name, size, beginning)` returns how many bytes of the beginning must be in
-    /// memory. It is called again with each longer beginning, until it has as many bytes as it needs. `None` leaves the file out.
-    pub(crate) async fn fetch_heads(&self, needed: &(dyn Fn(&str, u64, &[u8]) -> Result<Option<u64>> + Sync)) -> Result<()> {
+    /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. It is called again when
+    /// they are, until it needs no more. `None` leaves the file out.
+    pub(crate) async fn fetch_heads(&self, needed: &(dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync)) -> Result<()> {
         let waiting = |entry: &Entry| match entry {
             Entry::Waiting { size, reader } => Some((*size, reader.clone())),
             Entry::Ready(_) => None,
@@ -164,23 +219,25 @@ impl Files {
         };
         for (name, (size, reader)) in found {
             let place = |e: Error| e.at(self.path(&name).display());
-            let mut head = Vec::new();
+            let mut parts = Parts { size, runs: BTreeMap::new() };
             let is_used = loop {
-                match needed(&name, size, &head).map_err(place)? {
-                    None => break false,
-                    Some(n) if n.min(size) <= head.len() as u64 => break true,
-                    Some(n) => {
-                        let next = head.len() as u64..n.min(size);
-                        head.extend(read_checked(reader.as_ref(), size, vec![next]).await.map_err(place)?.concat());
-                    }
+                let Some(needed) = needed(&name, &parts).map_err(place)? else { break false };
+                let missing = parts.missing(needed);
+                if missing.is_empty() {
+                    break true;
                 }
+                let read = read_checked(reader.as_ref(), size, missing.clone()).await.map_err(place)?;
+                missing.iter().zip(read).for_each(|(range, bytes)| parts.insert(range.start, bytes));
             };
             let mut mounts = mounts();
             let files = mounts.get_mut(&self.0.folder).expect("the folder exists as long as its handle");
             match is_used {
                 false => files.remove(&name),
-                true if head.len() as u64 == size => files.insert(name, Entry::Ready(Handed::Whole(Arc::new(head)))),
-                true => files.insert(name, Entry::Ready(Handed::Ranged(Arc::new(RangedFile { size, head, reader })))),
+                true if parts.head().len() as u64 == size => {
+                    let bytes = parts.runs.remove(&0).unwrap_or_default();
+                    files.insert(name, Entry::Ready(Handed::Whole(Arc::new(bytes))))
+                }
+                true => files.insert(name, Entry::Ready(Handed::Ranged(Arc::new(RangedFile { parts, reader })))),
             };
         }
         Ok(())
@@ -193,7 +250,7 @@ impl std::fmt::Debug for Files {
     }
 }
 
-/// Returns whether a path is that of a file, or a folder, that a caller handed over.
+/// Returns whether a path names a file or a folder that a caller handed over.
 pub(crate) fn is_handed(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(SCHEME))
 }
@@ -268,7 +325,7 @@ mod tests {
         }
     }
 
-    fn fetch(files: &Files, needed: &(dyn Fn(&str, u64, &[u8]) -> Result<Option<u64>> + Sync)) -> Result<()> {
+    fn fetch(files: &Files, needed: &(dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync)) -> Result<()> {
         pollster::block_on(files.fetch_heads(needed))
     }
 
@@ -299,23 +356,41 @@ mod tests {
             files.add_ranged(name, 100, Arc::new(Bytes(bytes.clone(), 0))).unwrap();
         }
         assert!(!is_file(&files.path("long")));
-        fetch(&files, &|name, size, head| {
+        fetch(&files, &|name, parts| {
             Ok(match name {
-                "long" => Some(head.get(7).map_or(8, |&n| u64::from(n) * 3)),
-                "small" => Some(size + 5),
+                "long" => Some(vec![0..parts.head().get(7).map_or(8, |&n| u64::from(n) * 3)]),
+                "small" => Some(vec![0..parts.size + 5]),
                 _ => None,
             })
         })
         .unwrap();
         let Some(Ok(Handed::Ranged(long))) = handed(&files.path("long")) else { panic!("not ranged") };
-        assert_eq!((long.head.as_slice(), long.size), (&bytes[..21], 100));
+        assert_eq!((long.parts.head(), long.parts.size), (&bytes[..21], 100));
         assert_eq!(pollster::block_on(long.read(vec![90..100, 3..4])).unwrap(), [bytes[90..].to_vec(), vec![3]]);
         assert!(pollster::block_on(long.read(vec![90..101])).unwrap_err().to_string().contains("the file has 100 bytes"));
         assert!(matches!(handed(&files.path("small")), Some(Ok(Handed::Whole(_)))));
         assert!(!is_file(&files.path("other")));
         let cut = Files::new("cut");
         cut.add_ranged("x", 100, Arc::new(Bytes(bytes, 1))).unwrap();
-        let error = fetch(&cut, &|_, _, _| Ok(Some(9))).unwrap_err().to_string();
+        let error = fetch(&cut, &|_, _| Ok(Some(vec![0..9]))).unwrap_err().to_string();
         assert!(error.contains("expected 9 bytes from byte 0 on, found 8"), "{error}");
+    }
+
+    #[test]
+    fn parts_are_read_where_they_are_missing() {
+        let mut parts = Parts { size: 1_000_000, runs: BTreeMap::new() };
+        parts.insert(0, vec![1; 10]);
+        parts.insert(500_000, vec![2; 10]);
+        assert_eq!(parts.missing(vec![0..5, 3..12, 500_005..500_010, 999_990..2_000_000]), [10..12, 999_990..1_000_000]);
+        parts.insert(10, vec![3; 2]);
+        assert_eq!((parts.head().len(), parts.get(8..12), parts.get(8..13)), (12, Some(&[1, 1, 3, 3][..]), None));
+        assert_eq!(parts.from(500_008), Some(&[2, 2][..]));
+        assert!(parts.missing(vec![0..12, 500_000..500_010]).is_empty());
+    }
+
+    #[test]
+    fn ranges_that_are_close_are_read_at_once() {
+        assert_eq!(joined(vec![70_000..80_000, 0..10, 10..20, 200_000..200_001]), [0..20, 70_000..80_000, 200_000..200_001]);
+        assert_eq!(joined(vec![0..100, 20..30, 60_000..60_001]), [0..60_001]);
     }
 }

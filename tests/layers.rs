@@ -103,73 +103,24 @@ fn only_the_program_names_flags() {
     }
 }
 
-/// Calls and types that block a thread, start a thread, or need a clock that browsers do not have.
-const NOT_IN_A_BROWSER: [&str; 7] =
-    ["block_on", "_blocking(", "thread::spawn", "thread::scope", "thread::Builder", "thread::sleep", "std::time::Instant"];
+/// Calls that block a thread, and a clock that browsers do not have.
+const NOT_IN_A_BROWSER: [&str; 3] = ["pollster::", "_blocking(", "std::time::Instant"];
+/// Parts of the program that no browser has.
+const ELSEWHERE: [&str; 5] = ["cli", "hub", "main.rs", "report", "serve"];
 
-/// Returns whether an attribute leaves the next item out of the library for browsers.
-fn leaves_out(attribute: &str) -> bool {
-    let cfg: String = attribute.split_whitespace().collect();
-    let is_exempt = ["not(target_arch=\"wasm32\")", "cfg(test)", "all(test,", "feature=\"cli\""].iter().any(|part| cfg.contains(part));
-    cfg.starts_with("#[cfg(") && !cfg.starts_with("#[cfg(not(all(") && is_exempt && !cfg.contains("any(")
-}
-
-/// Returns a file's text without the items that the library for browsers leaves out, and the names of the modules among these items.
-fn in_a_browser(text: &str) -> (String, Vec<String>) {
-    let (mut kept, mut modules, mut lines) = (String::new(), Vec::new(), text.lines().peekable());
-    while let Some(line) = lines.next() {
-        if !leaves_out(line.trim_start()) {
-            // Comments are not checked.
-            kept += line.split("//").next().unwrap_or_default();
-            kept.push('\n');
-            continue;
-        }
-        // The item ends at its last closing brace, or at a semicolon or comma before any brace.
-        let mut depth = 0isize;
-        for line in lines.by_ref() {
-            let item = line.trim().trim_start_matches("pub(crate) ").trim_start_matches("pub ");
-            if let Some(name) = item.strip_prefix("mod ").and_then(|rest| rest.strip_suffix(';')) {
-                modules.push(name.to_string());
-            }
-            let (opened, closed) = (line.matches(['{', '(', '[']).count(), line.matches(['}', ')', ']']).count());
-            depth += opened as isize - closed as isize;
-            if depth < 0 || depth == 0 && line.trim_end().ends_with(['}', ';', ',']) {
-                break;
-            }
-        }
-    }
-    (kept, modules)
-}
-
+/// Chromium runs the tests of web/test. This test finds a wait that they do not reach.
 #[test]
-fn a_browsers_library_neither_blocks_nor_starts_threads() {
-    let sample =
-        "fn a() {}\n#[cfg(not(target_arch = \"wasm32\"))]\nfn b() {\n    block_on(a)\n}\nfn c() {}\n#[cfg(test)]\nmod tests;\nfn d() {}";
-    let (kept, modules) = in_a_browser(sample);
-    assert_eq!((kept.as_str(), modules), ("fn a() {}\nfn c() {}\nfn d() {}\n", vec!["tests".to_string()]));
-
-    let all: Vec<(String, String, Vec<String>)> = sources("src")
-        .into_iter()
-        .map(|(file, text)| {
-            let (kept, modules) = in_a_browser(&text);
-            // `low_level.rs` declares modules whose folders are beside it, as `lib.rs` does.
-            let file = if file == "low_level.rs" { "lib.rs".into() } else { file };
-            let folder = file.trim_end_matches("mod.rs").trim_end_matches("lib.rs").trim_end_matches(".rs").trim_end_matches('/');
-            let path = |name: &String| if folder.is_empty() { name.clone() } else { format!("{folder}/{name}") };
-            (file.clone(), kept, modules.iter().map(path).collect())
-        })
-        .collect();
-    let left_out: Vec<&String> = all.iter().flat_map(|(_, _, modules)| modules).collect();
-    assert!(left_out.iter().any(|module| *module == "exec/blocking") && left_out.iter().any(|module| *module == "report"), "{left_out:?}");
-    let is_left_out =
-        |file: &str| left_out.iter().any(|module| file.strip_prefix(module.as_str()).is_some_and(|rest| rest.starts_with(['.', '/'])));
+fn one_module_waits() {
     let mut wrong = Vec::new();
-    for (file, kept, _) in all.iter().filter(|(file, ..)| file != "main.rs" && !is_left_out(file)) {
-        for line in kept.lines() {
-            if NOT_IN_A_BROWSER.iter().any(|word| line.contains(word)) || line.contains("std::time::{") && line.contains("Instant") {
+    for (file, text) in sources("src") {
+        let is_elsewhere = ELSEWHERE.iter().any(|part| file.starts_with(part)) || file.contains("test") || file == "exec/wait.rs";
+        let own = text.split("\n#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        for line in own.lines().filter(|line| !is_elsewhere && !line.trim_start().starts_with("//")) {
+            let waits = NOT_IN_A_BROWSER.iter().any(|word| line.contains(word));
+            if waits || line.contains("std::time::{") && line.contains("Instant") {
                 wrong.push(format!("{file}: {}", line.trim()));
             }
         }
     }
-    assert!(wrong.is_empty(), "{wrong:#?}");
+    assert!(wrong.is_empty(), "use exec/wait.rs and web_time: {wrong:#?}");
 }

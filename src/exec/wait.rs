@@ -14,7 +14,7 @@ use std::future::Future;
 use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 
-/// Whether a thread may block.
+/// True if a thread may block.
 pub(crate) const MAY_BLOCK: bool = cfg!(not(target_arch = "wasm32"));
 
 /// In a browser, returns after it has run its other tasks, such as timers of the page and messages to a worker. Elsewhere, returns at once: threads do

@@ -3,9 +3,11 @@
 //! Members are read in place, so they must be stored without compression. Compressed, encrypted, duplicate or overlapping members are
 //! refused. This module does not know torch.
 
+use super::image::{Image, ImageReader};
 use crate::error::{Error, Result};
+use crate::files::Parts;
 use std::collections::BTreeMap;
-use std::io::{self, Cursor, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
@@ -21,9 +23,9 @@ const AGAIN: &str = "the download may be incomplete: download the file again";
 /// # Errors
 ///
 /// `File` if the archive is damaged, too large, or has members that cannot be read in place.
-pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
+pub(super) fn members(file: Image<'_>) -> Result<BTreeMap<String, Range<usize>>> {
     let config = Config { archive_offset: ArchiveOffset::Known(0) };
-    let reader = Frugal { cursor: Cursor::new(file), left_bytes: MAX_DIRECTORY_BYTES };
+    let reader = Frugal { reader: file.reader(), left_bytes: MAX_DIRECTORY_BYTES };
     let mut archive = ZipArchive::with_config(config, reader).map_err(unreadable)?;
     if archive.len() > MAX_MEMBERS {
         return Err(
@@ -58,7 +60,7 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
         let range = (|| {
             let start = usize::try_from(member.data_start()?).ok()?;
             let end = start.checked_add(usize::try_from(member.size()).ok()?)?;
-            (end <= file.len()).then_some(start..end)
+            (end as u64 <= file.len()).then_some(start..end)
         })();
         let range = range.ok_or_else(|| {
             Error::file(format!("expected {} bytes of this file in the zip archive, but the checkpoint ends earlier", member.size()))
@@ -68,6 +70,70 @@ pub(super) fn members(file: &[u8]) -> Result<BTreeMap<String, Range<usize>>> {
         members.insert(name, range);
     }
     Ok(members)
+}
+
+/// The largest end of an archive that is searched for its record: a comment of 64 KiB, and the records.
+const END_BYTES: u64 = (64 << 10) + 1024;
+/// Bytes that are read of a local header, beside its name: the fixed fields, and fields that torch adds so that numbers are aligned.
+const HEADER_BYTES: u64 = 30 + 512;
+
+/// Returns the ranges of an archive that [`members`] reads, and the members whose names end with one of `whole`, as far as `parts` shows where they
+/// are. Reads fields without checks, because [`members`] checks them.
+pub(super) fn needed(parts: &Parts, whole: &[&str]) -> Vec<Range<u64>> {
+    let mut ranges = vec![0..16, parts.size.saturating_sub(END_BYTES)..parts.size];
+    let Some(end) = ranges.last().and_then(|range| parts.get(range.clone())) else { return ranges };
+    let Some(directory) = directory(parts, end) else { return ranges };
+    ranges.push(directory.clone());
+    let mut left = parts.get(directory.clone()).unwrap_or_default();
+    while let Some((name, header, size, rest)) = listed(left) {
+        let is_whole = whole.iter().any(|ending| name.ends_with(ending.as_bytes()));
+        ranges.push(header..header + HEADER_BYTES + name.len() as u64 + if is_whole { size } else { 0 });
+        left = rest;
+    }
+    ranges
+}
+
+fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
+    Some(bytes.get(at..at + N)?.iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+}
+
+/// Returns the range of the central directory. `end` are the last bytes of the archive.
+fn directory(parts: &Parts, end: &[u8]) -> Option<Range<u64>> {
+    let at = end.windows(4).rposition(|four| four == b"PK\x05\x06")?;
+    let (mut size, mut start) = (number::<4>(end, at + 12)?, number::<4>(end, at + 16)?);
+    // An archive of more than 4 GiB, or of torch, has a second record with longer numbers.
+    if let Some(long) = end[..at].windows(4).rposition(|four| four == b"PK\x06\x06") {
+        (size, start) = (number::<8>(end, long + 40)?, number::<8>(end, long + 48)?);
+    }
+    let is_inside = size <= MAX_DIRECTORY_BYTES as u64 && start.checked_add(size).is_some_and(|end| end <= parts.size);
+    is_inside.then_some(start..start.saturating_add(size))
+}
+
+/// Splits the first entry from a central directory: its name, the position of its local header, the size of the member, and the other entries.
+fn listed(directory: &[u8]) -> Option<(&[u8], u64, u64, &[u8])> {
+    let length = |at| number::<2>(directory, at).map(|n| n as usize);
+    if directory.get(..4)? != b"PK\x01\x02" {
+        return None;
+    }
+    let (mut size, mut header) = (number::<4>(directory, 24)?, number::<4>(directory, 42)?);
+    let packed = number::<4>(directory, 20)?;
+    let (name, extra, comment) = (length(28)?, length(30)?, length(32)?);
+    let mut fields = directory.get(46 + name..46 + name + extra)?;
+    while let (Some(id), Some(n)) = (number::<2>(fields, 0), number::<2>(fields, 2)) {
+        let field = fields.get(4..4 + n as usize)?;
+        if id == 1 {
+            // The long numbers stand for the short ones that are full, in this order.
+            let mut at = 0;
+            for short in [&mut size, &mut packed.clone(), &mut header] {
+                if *short == u64::from(u32::MAX) {
+                    *short = number::<8>(field, at)?;
+                    at += 8;
+                }
+            }
+        }
+        fields = &fields[4 + n as usize..];
+    }
+    Some((&directory[46..46 + name], header, size, directory.get(46 + name + extra + comment..)?))
 }
 
 /// Describes an error of the zip reader in words for users.
@@ -85,13 +151,13 @@ fn unreadable(error: zip::result::ZipError) -> Error {
 
 /// A reader that fails after `left_bytes` bytes, because a directory of gigabytes would fill the memory.
 struct Frugal<'a> {
-    cursor: Cursor<&'a [u8]>,
+    reader: ImageReader<'a>,
     left_bytes: usize,
 }
 
 impl Read for Frugal<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let n = self.cursor.read(out)?;
+        let n = self.reader.read(out)?;
         self.left_bytes = self.left_bytes.checked_sub(n).ok_or_else(|| io::Error::other("the directory is too large"))?;
         Ok(n)
     }
@@ -99,7 +165,7 @@ impl Read for Frugal<'_> {
 
 impl Seek for Frugal<'_> {
     fn seek(&mut self, to: SeekFrom) -> io::Result<u64> {
-        self.cursor.seek(to)
+        self.reader.seek(to)
     }
 }
 
@@ -109,13 +175,13 @@ mod tests {
     use super::*;
 
     fn refusal(file: &[u8]) -> String {
-        members(file).unwrap_err().to_string()
+        members(Image::Whole(file)).unwrap_err().to_string()
     }
 
     #[test]
     fn members_are_found_in_place() {
         let file = zip(&[("r/data.pkl", b"abc"), ("r/data/0", b"de"), ("r/empty", b"")]);
-        let found = members(&file).unwrap();
+        let found = members(Image::Whole(&file)).unwrap();
         assert_eq!(found.len(), 3);
         assert_eq!(&file[found["r/data/0"].clone()], b"de");
         assert_eq!(&file[found["r/data.pkl"].clone()], b"abc");
@@ -131,7 +197,7 @@ mod tests {
             change(&mut z);
             z.finish()
         };
-        members(&build(|_| ())).unwrap();
+        members(Image::Whole(&build(|_| ()))).unwrap();
         assert!(
             refusal(&build(|z| z.directory[1].method = 8))
                 .contains("b: expected an uncompressed file in the zip archive, found compression Deflate")
@@ -141,8 +207,8 @@ mod tests {
         assert!(refusal(&build(|z| z.directory[1].offset = 0)).contains("share the same bytes"));
         assert!(refusal(&build(|z| z.directory[1].name = "a".into())).contains("same name"));
         let long = |z: &mut Zip| (z.directory[1].size, z.directory[1].packed) = (1 << 30, 1 << 30);
-        assert!(members(&build(long)).is_err());
-        assert!(members(&build(|z| z.directory[1].offset = 1 << 30)).is_err());
-        assert!(members(&build(|z| z.claimed_members = 65534)).is_err());
+        assert!(members(Image::Whole(&build(long))).is_err());
+        assert!(members(Image::Whole(&build(|z| z.directory[1].offset = 1 << 30))).is_err());
+        assert!(members(Image::Whole(&build(|z| z.claimed_members = 65534))).is_err());
     }
 }

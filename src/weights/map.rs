@@ -2,6 +2,7 @@
 //!
 //! This module knows no format. A map is only safe while no other process truncates the file. Readers call `check_uncut` to detect this.
 
+use super::image::Image;
 use crate::error::{Error, Result};
 use crate::files::{self, Handed, RangedFile};
 use memmap2::Mmap;
@@ -57,13 +58,13 @@ impl Map {
             Map::Mapped { map, .. } => map,
             Map::Fixed(bytes) => bytes,
             Map::Handed { file: Handed::Whole(bytes), .. } => bytes,
-            Map::Handed { file: Handed::Ranged(file), .. } => &file.head,
+            Map::Handed { file: Handed::Ranged(file), .. } => file.parts.head(),
         }
     }
 
     /// Returns the number of bytes of the file.
     pub fn len(&self) -> u64 {
-        self.ranged().map_or(self.bytes().len() as u64, |file| file.size)
+        self.ranged().map_or(self.bytes().len() as u64, |file| file.parts.size)
     }
 
     /// Returns the file if its bytes are read by ranges.
@@ -72,6 +73,11 @@ impl Map {
             Map::Handed { file: Handed::Ranged(file), .. } => Some(file),
             _ => None,
         }
+    }
+
+    /// Returns what is in memory of the file.
+    pub fn image(&self) -> Image<'_> {
+        self.ranged().map_or(Image::Whole(self.bytes()), |file| Image::Parts(&file.parts))
     }
 
     /// Returns the path of the file, or `None` if the bytes are part of the program.

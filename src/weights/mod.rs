@@ -19,6 +19,7 @@ mod glm;
 pub mod hf_folder;
 #[cfg(test)]
 pub(crate) mod hostile;
+mod image;
 mod index;
 mod kinds;
 mod layout;

@@ -89,7 +89,7 @@ impl CheckpointFiles {
 fn list(map: &Map, kind: FileKind) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let (mut tensors, mut metadata) = match kind {
         FileKind::Safetensors => safetensors::parse(map.bytes(), map.len())?,
-        FileKind::Pth => pth::parse(map.bytes())?,
+        FileKind::Pth => pth::parse(map.image())?,
         FileKind::Gguf => gguf::parse(map.bytes(), map.len())?,
     };
     if tensors.is_empty() {

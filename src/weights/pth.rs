@@ -2,6 +2,7 @@
 //!
 //! This module connects the modules `archive` and `pickle`, and does not know the purpose of the tensors.
 
+use super::image::Image;
 use super::located::{LocatedTensor, check_shape};
 use super::{archive, pickle};
 use crate::error::{Error, Result};
@@ -17,12 +18,15 @@ const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];
 /// value is a list of numbers. In metadata, the value is a text with commas between the numbers.
 pub const RERANKER_LAYERS: &str = "reranker_layer_idx";
 
+/// The members of the archive that are read before the tensors.
+pub(super) const MEMBERS: [&str; 2] = ["data.pkl", "byteorder"];
+
 /// Returns the tensors of a `.pth` file, and the metadata. The metadata are empty, or have the list [`RERANKER_LAYERS`] if the file has this list.
 ///
 /// # Errors
 ///
 /// `File` if the archive is damaged or hostile, if it is not a torch checkpoint, or if a tensor is outside of its storage.
-pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
+pub(super) fn parse(file: Image<'_>) -> Result<(Vec<LocatedTensor>, BTreeMap<String, String>)> {
     let members = archive::members(file)?;
     let mut pickles = members.iter().filter(|(name, _)| name.split('/').next_back() == Some("data.pkl"));
     let (name, range) = match (pickles.next(), pickles.next()) {
@@ -35,7 +39,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String,
     };
     let root = name.strip_suffix("data.pkl").unwrap_or_default();
     if let Some(range) = members.get(&format!("{root}byteorder")) {
-        let order = &file[range.clone()];
+        let order = file.slice(range.clone())?;
         if order.trim_ascii() != b"little" {
             let found = String::from_utf8_lossy(&order[..order.len().min(16)]).into_owned();
             return Err(Error::file(format!("expected little-endian numbers, found byteorder '{found}'"))
@@ -45,7 +49,7 @@ pub(super) fn parse(file: &[u8]) -> Result<(Vec<LocatedTensor>, BTreeMap<String,
     if range.len() > MAX_PICKLE_BYTES {
         return Err(Error::file(format!("expected a data.pkl of at most {MAX_PICKLE_BYTES} bytes, found {} bytes", range.len())));
     }
-    let contents = pickle::read(&file[range.clone()]).map_err(|e| e.at(name))?;
+    let contents = pickle::read(file.slice(range.clone())?).map_err(|e| e.at(name))?;
     if let Some(key) = CONVERTED.iter().find(|k| contents.keys.contains(*k)) {
         return Err(Error::file(format!(
             "the Python package rwkv has converted this checkpoint for one strategy, and only that package can read it (found the key {key})"
@@ -107,7 +111,7 @@ mod tests {
         let numbers = singles(&[1., 2., 3., 4.]);
         let mut members: Vec<(&str, &[u8])> = vec![("r/data.pkl", pickle), ("r/data/0", &numbers)];
         members.extend(more);
-        match parse(&zip(&members)).and_then(|(ts, _)| ts.iter().try_for_each(|t| t.view(&zip(&members)).map(|_| ()))) {
+        match parse(Image::Whole(&zip(&members))).and_then(|(ts, _)| ts.iter().try_for_each(|t| t.view(&zip(&members)).map(|_| ()))) {
             Ok(()) => "accepted".into(),
             Err(e) => e.to_string(),
         }
@@ -140,7 +144,7 @@ mod tests {
         assert!(
             refusal(&good, &[("s/data.pkl", b".")]).contains("expected one data.pkl in the zip archive, found r/data.pkl and s/data.pkl")
         );
-        assert!(parse(&zip(&[("a", b"b")])).unwrap_err().to_string().contains("found a zip archive without data.pkl"));
+        assert!(parse(Image::Whole(&zip(&[("a", b"b")]))).unwrap_err().to_string().contains("found a zip archive without data.pkl"));
         let mut lost = Pickle::dict();
         lost.tensor("emb.weight", "7", DType::F32, 4, (0, &[4], &[1]));
         assert!(refusal(&lost.stop(), &[]).contains("the zip archive has no file r/data/7, which holds the"));
