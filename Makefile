@@ -21,7 +21,7 @@ PARTS   ?=
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-serve soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-serve web test-web soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -47,6 +47,14 @@ test-page: ## test the chat page of `serve` in Chromium against a mock server; n
 test-serve: ## test `serve` with official clients, under load and in operation; L=long, and parts: T="ops storm"
 	@tools/setup.sh compiler
 	@tools/test-serve.sh $(or $(L),short) $(T)
+
+web: ## build the npm package into web/pkg and the demo page into web/demo/dist; needs node 20 and npm
+	@tools/setup.sh compiler
+	@tools/web.sh
+
+test-web: ## test the npm package and the demo in Chromium and Node; T="cache demo" chooses parts
+	@tools/setup.sh compiler
+	@tools/test-web.sh $(or $(L),short) $(T)
 
 soak: ## 64 clients of `serve` for HOURS=1, with restarts and kills; picture and samples in target/soak
 	@tools/setup.sh compiler

@@ -3,6 +3,8 @@
 //! Files of a caller have paths in a folder of their own, such as `wingbeat:1/name`. So the readers of checkpoints, vocabularies and chat templates
 //! take paths in both cases.
 
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges may have one range")]
+
 use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::future::Future;
@@ -140,6 +142,9 @@ enum Entry {
     Waiting { size: u64, reader: Arc<dyn ReadRanges> },
 }
 
+/// Returns the ranges of a file that must be in memory, from its name and what is in memory. `None` leaves the file out.
+pub(crate) type Needed<'a> = &'a (dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync);
+
 type Mounts = BTreeMap<PathBuf, BTreeMap<String, Entry>>;
 
 /// The files of all callers, by folder.
@@ -208,7 +213,7 @@ impl Files {
 
     /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. It is called again when
     /// they are, until it needs no more. `None` leaves the file out.
-    pub(crate) async fn fetch_heads(&self, needed: &(dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync)) -> Result<()> {
+    pub(crate) async fn fetch_heads(&self, needed: Needed<'_>) -> Result<()> {
         let waiting = |entry: &Entry| match entry {
             Entry::Waiting { size, reader } => Some((*size, reader.clone())),
             Entry::Ready(_) => None,
@@ -325,7 +330,7 @@ mod tests {
         }
     }
 
-    fn fetch(files: &Files, needed: &(dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync)) -> Result<()> {
+    fn fetch(files: &Files, needed: Needed<'_>) -> Result<()> {
         pollster::block_on(files.fetch_heads(needed))
     }
 
@@ -339,7 +344,7 @@ mod tests {
         let mut text = String::new();
         open(&path).unwrap().read_to_string(&mut text).unwrap();
         assert_eq!((text.as_str(), is_file(&path), is_folder(files.folder())), ("1", true, true));
-        assert_eq!(list(files.folder()).unwrap(), [path.clone()]);
+        assert_eq!(list(files.folder()).unwrap(), std::slice::from_ref(&path));
         assert_eq!(open(&files.path("two")).err().unwrap().kind(), ErrorKind::NotFound);
         let clone = files.clone();
         drop(files);

@@ -77,7 +77,10 @@ fn the_vocabulary_comes_from_the_files_and_the_files_live_as_long_as_the_model()
     std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/tiny.txt"), folder.path().join("vocab.txt")).unwrap();
     let options = options("cpu");
     let model = load(ModelSource::Files { files: handed(folder.path()).0, main: Some("tiny.safetensors".into()) }, &options);
-    assert_eq!(model.vocab().unwrap().encode(b"In the beginning").unwrap(), tiny(&options).vocab().unwrap().encode(b"In the beginning").unwrap());
+    assert_eq!(
+        model.vocab().unwrap().encode(b"In the beginning").unwrap(),
+        tiny(&options).vocab().unwrap().encode(b"In the beginning").unwrap()
+    );
     assert!(model.folder().is_some_and(|folder| folder.to_str().unwrap().contains("handed")));
     assert_eq!(model.name(), "tiny");
 }

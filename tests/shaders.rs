@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use wingbeat::low_level::arch::{ARCHS, synthetic};
-use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, parse};
+use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, compose, parse};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::quant::{FORMATS, Format, Scaling, find};
 use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
@@ -92,6 +92,13 @@ fn every_shader_fits_the_default_limits_and_translates() {
     let null = Device::adopt(device, queue, Caps::plain(Class::Groups, 128 << 20), false);
     let all = all();
     assert!(all.len() > 20);
+    // Chromium's compiler reads these texts: web/test/kernels.test.mjs.
+    if let Some(out) = std::env::var_os("WGSL_OUT") {
+        let text =
+            |recipe: &Recipe| serde_json::json!({ "shader": recipe.shader, "modules": recipe.modules, "text": compose(recipe).unwrap() });
+        let texts: Vec<_> = all.iter().map(|(recipe, _)| text(recipe)).collect();
+        std::fs::write(out, serde_json::to_vec(&texts).unwrap()).unwrap();
+    }
     for (recipe, dispatch) in all {
         let module = parse(&recipe).unwrap();
         let signature = Signature::of(&module, recipe.shader).unwrap();

@@ -69,7 +69,10 @@ impl Engine {
             return Err(would_block().hint("use `Engine::start_task`, and run its future as a task"));
         }
         let (engine, scheduler) = Self::open(model, options)?;
-        let work = async { Ok(scheduler.run().await) };
+        let work = async {
+            scheduler.run().await;
+            Ok(())
+        };
         engine.thread.start(move || block_on(work).unwrap_or_else(|e| log::error!("the engine has ended: {e}")))?;
         Ok(engine)
     }

@@ -1,8 +1,8 @@
 //! Blocking forms of the async functions that list adapters, open devices and load models. In a browser they return an error if the work is not done at once.
 
 use super::Progress;
-use super::cpu::CpuModel;
 use super::choose::{DeviceChoice, DeviceDecision, choose_async};
+use super::cpu::CpuModel;
 use super::gpu::{Adapter, Backend, Device, GpuModel};
 use super::wait::block_on;
 use crate::error::Result;

@@ -134,7 +134,6 @@ pub fn own(n_vocab: usize, lists: &Lists) -> error::Result<(Vocab, Option<String
     Ok((vocab, None))
 }
 
-
 fn in_family(family: &VocabFamily, folder: Option<&Path>) -> Choice {
     let mut refused = String::new();
     for path in folder.iter().flat_map(|folder| family.files.iter().map(|name| folder.join(name))).filter(|p| files::is_file(p)) {

@@ -57,9 +57,9 @@ pub(crate) mod testing {
     }
 }
 
-pub(crate) use choose::{Choice, choose, own};
 #[cfg(feature = "cli")]
 pub(crate) use choose::WORLD_ROWS;
+pub(crate) use choose::{Choice, choose, own};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
 pub(crate) use lists::Lists;
 pub(crate) use literal::unescape_text;

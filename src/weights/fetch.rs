@@ -1,7 +1,9 @@
 //! Checkpoints whose files are read by ranges: reads the headers first, and tensors when they are needed.
 
-use super::located::LocatedTensor;
+#![allow(clippy::single_range_in_vec_init, reason = "lists of ranges may have one range")]
+
 use super::locate::{self, FileKind};
+use super::located::LocatedTensor;
 use super::{Checkpoint, TensorSlot, archive, gguf, pth, reshaped, safetensors};
 use crate::error::{Error, Result, size};
 use crate::files::{Files, Parts, joined};

@@ -50,7 +50,10 @@ impl LocatedTensor {
     pub fn check_inside(&self, size: u64) -> Result<()> {
         match self.bytes.start <= self.bytes.end && self.bytes.end as u64 <= size {
             true => Ok(()),
-            false => Err(Error::file(format!("the tensor is at bytes {} to {}, but the file has {size} bytes", self.bytes.start, self.bytes.end))),
+            false => Err(Error::file(format!(
+                "the tensor is at bytes {} to {}, but the file has {size} bytes",
+                self.bytes.start, self.bytes.end
+            ))),
         }
     }
 

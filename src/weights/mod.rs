@@ -34,11 +34,11 @@ mod parts;
 mod pickle;
 mod pth;
 mod safetensors;
-pub mod shards;
 #[cfg(test)]
 mod same;
 #[cfg(test)]
 mod sets;
+pub mod shards;
 #[cfg(test)]
 pub(crate) mod testing;
 pub mod write;

@@ -55,7 +55,8 @@ impl CheckpointFiles {
     fn sharded(path: &Path) -> Result<CheckpointFiles> {
         let index = Index::read(path)?;
         let n = index.shards.len();
-        let missing: Vec<&str> = index.shards.iter().map(String::as_str).filter(|name| !files::is_file(&path.with_file_name(name))).collect();
+        let missing: Vec<&str> =
+            index.shards.iter().map(String::as_str).filter(|name| !files::is_file(&path.with_file_name(name))).collect();
         if let Some(first) = missing.first() {
             let message = format!("{} of {n} shards of the index are missing; the first missing file is {first}", missing.len());
             return Err(Error::file(message).at(path.display()).hint("download the missing shards into the folder of the index"));

@@ -86,7 +86,8 @@ fn read_header(header: &[u8], file_bytes: u64) -> std::result::Result<(usize, Me
         if info.data_offsets.0 != end || info.data_offsets.1 < end {
             return Err(SafeTensorError::InvalidOffset(name));
         }
-        let bits = info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &n| bits.checked_mul(n)).ok_or(SafeTensorError::ValidationOverflow)?;
+        let bits =
+            info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &n| bits.checked_mul(n)).ok_or(SafeTensorError::ValidationOverflow)?;
         if (info.data_offsets.1 - end).checked_mul(8) != Some(bits) {
             return Err(SafeTensorError::TensorInvalidInfo);
         }

@@ -189,7 +189,9 @@ mod tests {
         assert_eq!(manifest["files"][3], json!({ "name": "vocab.txt", "bytes": 3, "sha256": digest }));
         let bytes = std::fs::read(dir.path().join(second)).unwrap();
         assert_eq!(super::super::read_safetensors(&bytes).unwrap().1["n"], "1");
-        assert!(write(dir.path(), Vec::new(), &metadata_of_none, &[], 1, &mut |_, _| ()).unwrap_err().to_string().contains("folder with files"));
+        assert!(
+            write(dir.path(), Vec::new(), &metadata_of_none, &[], 1, &mut |_, _| ()).unwrap_err().to_string().contains("folder with files")
+        );
     }
 
     fn metadata_of_none(_: &[NewTensor<'_>]) -> BTreeMap<String, String> {

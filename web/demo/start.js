@@ -5,7 +5,7 @@ import { use } from './page/api.js';
 
 const byId = (id) => document.getElementById(id);
 const LAST = 'wingbeat.last';
-const STAGES = { download: 'Downloading', weights: 'Copying the weights to the device', kernels: 'Preparing the kernels' };
+const STAGES = { check: 'Testing the GPU', download: 'Downloading', weights: 'Copying the weights to the device', kernels: 'Preparing the kernels' };
 
 const size = (bytes) => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(2)} GB` : `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`);
 

@@ -4,6 +4,7 @@ import init, * as wasm from './wingbeat.js';
 import { find, open } from './sources.js';
 import { alone } from './cache.js';
 import { AbortError, DeviceError, InputError, MemoryError, WingbeatError, unpacked } from './errors.js';
+import { refusal, wrong } from './selftest.js';
 import { useModule } from './sha256.js';
 import { settled } from './gpu.js';
 import { isNode, nodeModule } from './node.js';
@@ -56,6 +57,9 @@ const thrown = (error, failure) => {
   return error;
 };
 
+/** Models of up to this size run on the CPU if the GPU cannot be trusted. */
+const SMALL_BYTES = 500e6;
+
 const isLost = (error) => error?.kind === 'device';
 
 /** The options of `load` that the module takes. */
@@ -77,6 +81,7 @@ class Hosted {
     const found = await find(this.given, { signal, endpoint: options.endpoint, sideFiles: options.sideFiles, headers: options.headers });
     const urls = found.files.filter((file) => file.url).map((file) => file.url);
     await settled(options.device);
+    const device = await this.trusted(found, signal);
     this.model = await alone(options.cache === false ? [] : urls, signal, async () => {
       const files = await open(found, {
         signal,
@@ -88,6 +93,7 @@ class Hosted {
         onDownload: progress,
       });
       const asked = Object.fromEntries(MODEL_OPTIONS.filter((name) => options[name] !== undefined).map((name) => [name, options[name]]));
+      if (device) asked.device = device;
       try {
         const model = await wasm.Model.load(files.source, JSON.stringify(asked), (stage, loaded, total) => {
           if (signal?.aborted) return;
@@ -107,8 +113,26 @@ class Hosted {
     });
   }
 
+  /** Returns the device in place of the one that was asked for: the CPU if the GPU computes wrongly and the model is small. */
+  async trusted(found, signal) {
+    const { device = 'auto', selfTest = true, quant, class: kernels } = this.options;
+    if (device === 'cpu' || selfTest === false) return null;
+    this.progress?.({ stage: 'check', loaded: 0, total: 1 });
+    const problem = await wrong({ class: kernels, quant, signal }).catch((error) => {
+      throw thrown(error);
+    });
+    this.progress?.({ stage: 'check', loaded: 1, total: 1 });
+    if (!problem) return null;
+    const bytes = found.files.reduce((sum, { size, blob, bytes }) => sum + (size ?? blob?.size ?? bytes?.length ?? 0), 0);
+    if (device !== 'auto' || bytes > SMALL_BYTES) throw refusal(problem);
+    this.note = `the GPU computes wrongly and is not used: ${problem}`;
+    return 'cpu';
+  }
+
   described() {
-    return JSON.parse(this.model.info());
+    const info = JSON.parse(this.model.info());
+    if (this.note) info.notes.push(this.note);
+    return info;
   }
 
   /** The model, after a lost device is replaced. */

@@ -9,8 +9,8 @@ export type Source =
   | Iterable<File | string | URL | { name: string; bytes: Uint8Array } | { name: string; blob: Blob } | { name: string; url: string; size?: number; sha256?: string }>;
 
 export interface Progress {
-  /** `download`: bytes from the network; `weights`: bytes that are quantised and on the device; `kernels`: compiled kernels. */
-  stage: 'download' | 'weights' | 'kernels';
+  /** `check`: the test of the GPU; `download`: bytes from the network; `weights`: bytes that are quantised and on the device; `kernels`: compiled kernels. */
+  stage: 'check' | 'download' | 'weights' | 'kernels';
   loaded: number;
   total: number;
   /** Of a download: bytes per second, and the file. */
@@ -37,6 +37,8 @@ export interface LoadOptions {
   slots?: number;
   /** The number of tokens of an answer whose request sets none. */
   max_tokens?: number;
+  /** `false` trusts the GPU without comparing it with the CPU. */
+  selfTest?: boolean;
   /** Whether the same text has the same bits beside any others. */
   deterministic?: boolean;
   /** The chat format. The model's own by default. */

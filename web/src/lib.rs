@@ -8,6 +8,7 @@ mod hasher;
 mod logger;
 mod options;
 mod progress;
+mod selftest;
 mod source;
 
 use crate::error::js;

@@ -3,7 +3,7 @@
 use serde::Deserialize;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{self, Backend};
-use wingbeat::low_level::tape::Class;
+use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::{CacheOptions, DeviceChoice, EngineOptions, Error, Format, Model, Options, Result};
 
 /// The options of `load`. A missing field has its default.
@@ -57,7 +57,10 @@ impl LoadOptions {
         options.context = self.context;
         options.chunk = self.chunk;
         if let Some(class) = &self.class {
-            options.gpu = Some(with_class(class, &options).await?);
+            if options.device == DeviceChoice::Cpu {
+                return Err(Error::usage("the CPU has no classes of kernels").field("class").hint("leave `class` out"));
+            }
+            options.gpu = Some(Arc::new(open_gpu(Some(class), self.deterministic).await?));
         }
         Ok(options)
     }
@@ -78,19 +81,19 @@ impl LoadOptions {
     }
 }
 
-/// Opens the GPU with kernels of one class, in place of those that suit it.
-async fn with_class(class: &str, options: &Options) -> Result<Arc<gpu::Device>> {
+/// Opens the GPU. `class` names a class of kernels, in place of those that suit it.
+pub async fn open_gpu(class: Option<&str>, deterministic: bool) -> Result<gpu::Device> {
     let class = match class {
-        "groups" => Class::Groups,
-        "lanes" => Class::Lanes,
-        other => return Err(Error::usage(format!("expected groups or lanes, found {other:?}")).field("class")),
+        None => None,
+        Some("groups") => Some(Class::Groups),
+        Some("lanes") => Some(Class::Lanes),
+        Some(other) => return Err(Error::usage(format!("expected groups or lanes, found {other:?}")).field("class")),
     };
-    if options.device == DeviceChoice::Cpu {
-        return Err(Error::usage("the CPU has no classes of kernels").field("class").hint("leave `class` out"));
-    }
     let found = gpu::adapters_async(Backend::Auto).await;
-    let adapter = found.first().ok_or_else(|| Error::device("no GPU was found"))?;
-    let opened = gpu::Device::open_async(adapter, options.deterministic).await?;
-    let caps = wingbeat::low_level::tape::Caps { class, cooperative: None, ..opened.caps.clone() };
-    Ok(Arc::new(opened.with_caps(caps)))
+    let adapter = found.first().ok_or_else(|| Error::device("no GPU was found").hint("use the device `cpu`"))?;
+    let opened = gpu::Device::open_async(adapter, deterministic).await?;
+    Ok(match class {
+        None => opened,
+        Some(class) => opened.with_caps(Caps { class, cooperative: None, ..opened.caps.clone() }),
+    })
 }

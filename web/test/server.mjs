@@ -20,6 +20,10 @@ export async function serve(folders, headers = {}) {
       return response.end('<!doctype html><html lang="en"><title>test</title><body></body></html>');
     }
     const content = typeof folders[prefix] === 'function' ? folders[prefix](path) : null;
+    if (content && extname(path) === '.html') {
+      response.setHeader('content-type', 'text/html');
+      return response.end(content);
+    }
     const file = prefix && !content ? join(folders[prefix], normalize(path.slice(prefix.length))) : null;
     if (!content && (!file || !existsSync(file) || statSync(file).isDirectory())) {
       response.statusCode = 404;

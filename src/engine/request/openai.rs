@@ -134,7 +134,10 @@ mod tests {
             (r#"{"prompt":"a","top_logprobs":2}"#, "top_logprobs: expected logprobs = true"),
             (r#"{"prompt":"a","reasoning_effort":"much"}"#, "reasoning_effort: expected none, minimal"),
             (r#"{"prompt":"a","response_format":7}"#, "response_format: expected an object with type, found 7"),
-            (r#"{"prompt":"a","response_format":{"type":"xml"}}"#, "response_format.type: expected text, json_object or json_schema, found xml"),
+            (
+                r#"{"prompt":"a","response_format":{"type":"xml"}}"#,
+                "response_format.type: expected text, json_object or json_schema, found xml",
+            ),
         ] {
             let said = read(body).unwrap_err().to_string();
             assert!(said.starts_with(want), "{said}");

@@ -1,0 +1,42 @@
+#!/usr/bin/env bash
+# Tests the npm package and the demo in Chromium with a software GPU, and in Node. Builds the package if web/pkg is missing. Without Chromium, node or npm
+# it prints SKIPPED; with WINGBEAT_REQUIRE_BROWSER=1 that is an error.
+# usage: test-web.sh [short|long] [NAME…]     NAME: texts, cache, api, package, demo, docs, selftest, kernels; long adds speed
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+skip() {
+  if [ "${WINGBEAT_REQUIRE_BROWSER:-}" = 1 ]; then
+    echo "test-web: $1" >&2
+    exit 1
+  fi
+  echo "SKIPPED: $1"
+  exit 0
+}
+
+length=short
+case "${1:-}" in short | long) length=$1; shift ;; esac
+if command -v node >/dev/null && command -v npm >/dev/null; then :; else skip "node or npm is missing (20 or later)"; fi
+CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}
+[ -n "$CHROMIUM" ] || skip "chromium is missing (Debian and Ubuntu: apt-get install chromium)"
+export CHROMIUM
+[ -d web/node_modules/puppeteer-core ] || (cd web && npm ci --silent --no-audit --no-fund) || skip "the npm registry did not deliver the packages of web/package-lock.json"
+[ -f web/pkg/wingbeat_bg.wasm ] || tools/web.sh
+
+names=("$@")
+if [ ${#names[@]} = 0 ]; then
+  names=(texts cache api package demo docs selftest kernels)
+  [ "$length" = short ] || names+=(speed)
+fi
+case " ${names[*]} " in
+  *" kernels "*)
+    WGSL_TEXTS=$(mktemp)
+    export WGSL_TEXTS
+    trap 'rm -f "$WGSL_TEXTS"' EXIT
+    WGSL_OUT=$WGSL_TEXTS "${CARGO:-cargo}" test --quiet --test main shaders::every_shader_fits >/dev/null
+    ;;
+esac
+files=()
+for name in "${names[@]}"; do files+=("web/test/$name.test.mjs"); done
+# One file at a time: each has a browser and a software GPU of its own.
+node --test --test-concurrency=1 --test-reporter=spec "${files[@]}"
