@@ -11,6 +11,9 @@ export * as cache from './stored.js';
 
 let n = 0;
 
+/** A list of files, such as a FileList, which is no array. */
+const isList = (source) => typeof source === 'object' && source !== null && typeof source[Symbol.iterator] === 'function' && !ArrayBuffer.isView(source);
+
 /**
  * Loads a model. `source`: an address, `hf:OWNER/REPO[/FILE][@REVISION]`, a File, files, a folder, bytes, or in Node a path.
  */
@@ -25,7 +28,7 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   const stop = () => link.call('abort', { model: id }).catch(() => {});
   signal?.addEventListener('abort', stop, { once: true });
   try {
-    const given = source instanceof URL ? source.href : relative(source);
+    const given = isList(source) ? absolute([...source]) : absolute(source);
     const info = await link.call('load', { model: id, source: given, options, assets }, { onProgress });
     return new Model(link, id, info);
   } finally {
@@ -33,9 +36,11 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   }
 }
 
-/** Addresses are relative to the page. In a worker from a blob, there is no page to be relative to. */
-const relative = (source) => {
+/** Makes addresses absolute, because a worker from a text has no address that they could be relative to. */
+const absolute = (source) => {
   const base = globalThis.document?.baseURI;
-  if (typeof source !== 'string' || !base || /^[a-z][a-z0-9+.-]*:/i.test(source)) return source;
-  return new URL(source, base).href;
+  if (source instanceof URL) return source.href;
+  if (typeof source === 'string') return base && !/^[a-z][a-z0-9+.-]*:/i.test(source) ? new URL(source, base).href : source;
+  if (Array.isArray(source)) return source.map(absolute);
+  return source?.url && !source.blob ? { ...source, url: absolute(source.url) } : source;
 };

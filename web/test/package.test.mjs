@@ -2,7 +2,7 @@
 
 import assert from 'node:assert/strict';
 import { execFileSync, spawnSync } from 'node:child_process';
-import { cpSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { cpSync, existsSync, mkdirSync, mkdtempSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
@@ -142,6 +142,23 @@ test('Node, on the CPU, from the disk', () => {
   const { stdout, stderr, status } = spawnSync('node', ['node.mjs'], { cwd: folder, encoding: 'utf8', timeout: 120_000 });
   assert.equal(status, 0, stderr);
   assert.deepEqual(JSON.parse(stdout), [tiny.greedy.slice(0, 8), 'In the beginning']);
+});
+
+const software = ['/usr/lib/chromium/vk_swiftshader_icd.json'].find((path) => existsSync(path));
+
+test('Node, on a GPU through the npm package webgpu', { skip: !software && 'no SwiftShader' }, () => {
+  const script = `
+    import * as wingbeat from 'wingbeat';
+    const model = await wingbeat.load(${JSON.stringify(join(web, 'pkg-tiny'))}, { device: 'gpu', selfTest: false });
+    const done = await model.generate({ tokens: ${JSON.stringify(tiny.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
+    console.log(JSON.stringify([done.tokens, model.info.device.backend]));
+    process.exit(0);`;
+  cpSync(join(web, 'node_modules/webgpu'), join(folder, 'node_modules/webgpu'), { recursive: true });
+  writeFileSync(join(folder, 'gpu.mjs'), script);
+  const env = { ...process.env, VK_ICD_FILENAMES: software, WINGBEAT_DAWN: 'backend=vulkan' };
+  const { stdout, stderr, status } = spawnSync('node', ['gpu.mjs'], { cwd: folder, encoding: 'utf8', timeout: 240_000, env });
+  assert.equal(status, 0, stderr);
+  assert.deepEqual(JSON.parse(stdout), [tiny.greedy.slice(0, 8), 'webgpu']);
 });
 
 test('TypeScript, strict', () => {
