@@ -71,12 +71,8 @@ impl Shared {
     /// Returns the rule that computes the vectors of a request.
     ///
     /// # Errors
-    /// `Usage` if the model has its own pooling, or in a browser if steps return logits.
+    /// `Usage` if the model has its own pooling.
     pub fn rule(&self, pooling: Option<Pooling>) -> Result<Arc<VectorRule>> {
-        if !MAY_BLOCK && !self.model.returns_hidden() {
-            let e = Error::usage("a browser's engine computes vectors only with a model that returns hidden states");
-            return Err(e.hint("open the model with Output::Hidden"));
-        }
         match pooling {
             None => Ok(self.rule.clone()),
             Some(_) => VectorRule::new(&self.model, &EmbedOptions { pooling, ..self.options.embed.clone() }),

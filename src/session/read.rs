@@ -7,7 +7,8 @@ use super::Session;
 use super::slots::Slot;
 use super::work::{Cut, Each, EachRow, Scratch, Wanted, Work};
 use crate::error::{Error, Result};
-use crate::exec::wait::MAY_BLOCK;
+use crate::exec::wait::{MAY_BLOCK, block_on};
+use crate::exec::{Excerpt, read_async};
 use crate::tape::{Run, Step, TOKENS_PER_BLOCK};
 use std::future::poll_fn;
 use std::sync::atomic::Ordering;
@@ -248,10 +249,11 @@ impl Session {
     }
 
     fn submit_parts<W: Work + ?Sized>(&mut self, scratch: &mut Scratch, work: &W, wanted: Wanted) -> Result<()> {
-        let Scratch { step, parts, moves, rows, .. } = scratch;
+        let Scratch { step, parts, moves, rows, hidden, .. } = scratch;
         step.clear();
         moves.clear();
         rows.clear();
+        *hidden = None;
         for part in parts.iter_mut() {
             let contents = self.contents(part.slot)?;
             part.end = contents.n_tokens + part.len;
@@ -289,6 +291,9 @@ impl Session {
     /// tokens since then receives no logits.
     pub(super) fn finish_read(&mut self) -> Result<()> {
         self.check_failure()?;
+        if self.scratch.hidden.is_some() {
+            return Ok(());
+        }
         let Scratch { step, parts, rows, logits, .. } = &mut self.scratch;
         self.executor.finish(logits)?;
         self.chunk.learn(step.tokens.len(), self.clock.stop());
@@ -321,16 +326,39 @@ impl Session {
     /// # Errors
     /// `Model` if the model has no hidden states; `Device` if the device failed, and in a browser.
     pub(super) fn hidden_rows(&mut self) -> Result<Vec<f32>> {
+        block_on(self.hidden_rows_awaited())
+    }
+
+    /// Does what [`hidden_rows`](Self::hidden_rows) does, and awaits the device. Outside a browser, polling the future blocks the thread.
+    async fn hidden_rows_awaited(&mut self) -> Result<Vec<f32>> {
         let tape = self.model.tape();
         let var = tape.hidden.ok_or_else(|| Error::model("this model has no output head, and so no hidden state before the head"))?;
         let (stride, width) = (tape.var_spec(var).stride(), self.model.facts().n_embd);
         let n_rows = self.scratch.rows.iter().sum();
-        let all = if n_rows == 0 { Vec::new() } else { self.executor.read_var(var, n_rows)? };
+        let all = if n_rows == 0 { Vec::new() } else { read_async(self.executor.as_mut(), Excerpt::Var(var, n_rows)).await? };
         Ok(all.chunks_exact(stride).flat_map(|row| &row[..width]).copied().collect())
     }
 
+    /// Waits as [`ready`](Self::ready) does. Then copies logits and hidden states to the host, so that neither [`finish_read`](Self::finish_read) nor
+    /// [`each_hidden`](Self::each_hidden) blocks.
+    ///
+    /// # Errors
+    /// `Device` if the device failed. `finish_read` then returns the same error.
+    pub(super) async fn hidden_ready(&mut self) -> Result<()> {
+        self.ready().await?;
+        if !self.model.returns_hidden() && self.scratch.hidden.is_none() {
+            let hidden = match self.finish_read() {
+                Ok(()) => self.hidden_rows_awaited().await,
+                Err(e) => Err(e),
+            };
+            self.failure = hidden.as_ref().err().cloned();
+            self.scratch.hidden = Some(hidden?);
+        }
+        Ok(())
+    }
+
     /// Does what [`each_row`](Self::each_row) does, with hidden states instead of logits. If the model's steps return logits, the hidden states are
-    /// still on the device: the call then blocks to copy them.
+    /// still on the device: the call then blocks to copy them, unless [`hidden_ready`](Self::hidden_ready) has copied them.
     ///
     /// # Errors
     /// The errors of [`hidden_rows`](Self::hidden_rows).
@@ -338,7 +366,8 @@ impl Session {
         if self.model.returns_hidden() {
             return self.each_row(each);
         }
-        let hidden = self.hidden_rows()?;
+        let copied = self.scratch.hidden.take();
+        let hidden = copied.map_or_else(|| self.hidden_rows(), Ok)?;
         self.each_of(&hidden, self.model.facts().n_embd, each)
     }
 

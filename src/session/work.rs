@@ -87,6 +87,8 @@ pub struct Scratch {
     pub logits: Vec<f32>,
     /// The number of rows of logits that the step returns, per part.
     pub rows: Vec<usize>,
+    /// Hidden states of the last step, `[rows, n_embd]`, if they were copied before the step was finished. `logits` are then there, too.
+    pub hidden: Option<Vec<f32>>,
 }
 
 impl Scratch {

@@ -157,7 +157,14 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// # Errors
     /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
-        if self.flight.is_none() { Ok(()) } else { self.session.borrow_mut().ready().await }
+        let has_begun = matches!(self.flight, Some(Flight::Reading { has_begun: true, .. }));
+        let is_pooled = has_begun && self.order.iter().any(|&i| self.sequences[i].pool.is_some());
+        let session: &mut Session = self.session.borrow_mut();
+        match &self.flight {
+            None => Ok(()),
+            Some(_) if is_pooled => session.hidden_ready().await,
+            Some(_) => session.ready().await,
+        }
     }
 
     /// Finishes the step that was begun: blocks until the device is done, samples, and returns the jobs that ended, as [`step`](Self::step)
