@@ -81,6 +81,10 @@ impl Definition {
         let folder = checkpoint.path().and_then(Path::parent).map(Path::to_path_buf);
         let name = checkpoint.name().into();
         let kept = Some(checkpoint.clone());
+        if checkpoint.is_ranged() && options.lora.is_some() {
+            let e = Error::usage("an adapter needs the model's file on disk or in memory, but this file is read by ranges").field("lora");
+            return Err(e.hint("merge the adapter with `wingbeat convert`"));
+        }
         let lora = options.lora.as_ref().map(|(path, alpha)| Lora::open_for(path, *alpha, &checkpoint)).transpose()?;
         let source = oriented(checkpoint, options.state_orientation);
         let adapter = lora.as_ref().map(Lora::identity).transpose()?;
