@@ -147,6 +147,7 @@ pages! {
     readme "README.md"
     architecture "docs/ARCHITECTURE.md"
     batch "docs/batch.md"
+    browser "docs/browser.md"
     chat "docs/chat.md"
     deployment "docs/deployment.md"
     devices "docs/devices.md"

@@ -88,6 +88,17 @@ test('tokens, scores and log-probabilities', async () => {
   assert.deepEqual(found.tops, [3, 3]);
 });
 
+test('vectors of texts', async () => {
+  const found = await run(async () => {
+    const [one, two, three] = await model.embed(['In the beginning', 'In the beginning', 'a great flood']);
+    const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
+    return { n: one.length, width: model.info.n_embd, same: dot(one, two), other: dot(one, three), single: (await model.embed('light')).length };
+  });
+  assert.equal(found.n, found.width);
+  assert.equal(found.single, found.width);
+  assert.ok(Math.abs(found.same - 1) < 1e-5 && found.other < 0.9999, JSON.stringify(found));
+});
+
 test('errors have the field and a hint', async () => {
   const found = await run(async () => [
     await failed(() => model.chat({ messages: 'a' })),
