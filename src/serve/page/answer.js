@@ -1,9 +1,9 @@
-// Requests one answer and fills its node while chunks arrive. A lost connection is opened again where the server keeps the answer.
+// Requests one answer and fills its node while chunks arrive. A lost connection is opened again where the backend keeps the answer.
 //
 // While an answer is incomplete, its node has `answer`, the server's id, and `after`, the number of the last event in the node. Both are stored with
 // the text, so a reload continues after exactly this event.
 
-import * as api from './api.js';
+import { backend } from './backend.js';
 import { continued, messages, newSession } from './tree.js';
 
 const NUMBERS = ['temperature', 'top_p', 'top_k', 'min_p', 'presence_penalty', 'frequency_penalty', 'repeat_penalty', 'max_tokens', 'seed'];
@@ -44,7 +44,14 @@ const settings = (c) => {
 };
 
 /** Returns the body of a request. Older servers ignore the last two fields. */
-const request = (c, part) => ({ ...part, ...settings(c), stream: true, stream_options: { include_usage: true }, return_progress: true, resumable: true });
+const request = (c, part) => ({
+  ...part,
+  ...settings(c),
+  stream: true,
+  stream_options: { include_usage: true },
+  return_progress: true,
+  ...(backend.resumes && { resumable: true }),
+});
 
 const addToolCall = (node, part) => {
   node.tools ??= [];
@@ -91,7 +98,7 @@ async function* begun(c, node, signal) {
     const part = memory(c, node, from);
     node.session = part.session_id ?? part.save_state;
     try {
-      yield* api.chat(request(c, part), signal);
+      yield* backend.chat(request(c, part), signal);
       return;
     } catch (error) {
       if (!from || error.code !== 'state_not_found') throw error;
@@ -102,13 +109,13 @@ async function* begun(c, node, signal) {
 async function* extended(c, node, signal) {
   const part = memoryWithin(c, node);
   node.session = part.session_id ?? part.save_state;
-  yield* api.chat(request(c, part), signal);
+  yield* backend.chat(request(c, part), signal);
 }
 
 const SOURCES = {
   begin: begun,
   extend: extended,
-  resume: (c, node, signal) => api.rest(node.answer, node.after, signal),
+  resume: (c, node, signal) => backend.rest(node.answer, node.after, signal),
 };
 
 const pause = (ms, signal) =>
@@ -117,11 +124,11 @@ const pause = (ms, signal) =>
     signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
   });
 
-/** Ends a connection. The id of an answer comes with its first event, and the server needs it to stop the answer; so the connection lasts until then. */
+/** Ends a connection. The id of an answer comes with its first event, and a server needs it to stop the answer; so the connection lasts until then. */
 const leave = async (connection, node, next) => {
-  if (!node.answer) {
+  if (backend.resumes && !node.answer) {
     const { value } = await next.catch(() => ({}));
-    if (value?.chunk.id) api.cancel(value.chunk.id).catch(() => {});
+    if (value?.chunk.id) backend.cancel(value.chunk.id).catch(() => {});
   }
   connection.abort();
 };
@@ -218,7 +225,7 @@ export const fill = async (c, node, how, hooks) => {
   } catch (error) {
     if (signal.aborted) {
       // the server would write the text to its end
-      if (node.answer) api.cancel(node.answer).catch(() => {});
+      if (node.answer) backend.cancel(node.answer).catch(() => {});
       node.finish = 'stopped';
       return null;
     }

@@ -1,6 +1,6 @@
 // Shows examples of first messages in an empty conversation.
 
-import { PLACE } from './api.js';
+import { backend } from './backend.js';
 import { byId, el } from './dom.js';
 
 const EXAMPLES = [
@@ -17,13 +17,12 @@ const TINY_EXAMPLES = ['light', 'In the beginning', 'the wisdom of Solomon', 'a 
 const NOTES = {
   tiny: 'This tiny model knows only the King James Bible. It shows that everything works.',
   state: (name) => `The model continues after the saved state ${name}.`,
-  other: PLACE,
 };
 
 /** Shows the examples for a conversation and its model. `send(text)` sends one. */
 export const showExamples = (c, model, send) => {
   const isTiny = Boolean(model?.parameters && model.parameters < TINY);
-  byId('empty-note').textContent = c.state ? NOTES.state(c.state) : isTiny ? NOTES.tiny : NOTES.other;
+  byId('empty-note').textContent = c.state ? NOTES.state(c.state) : isTiny ? NOTES.tiny : backend.place;
   const texts = c.state || !model ? [] : isTiny ? TINY_EXAMPLES : EXAMPLES;
   byId('examples').replaceChildren(...texts.map((text) => el('button', { class: 'plain', type: 'button', onclick: () => send(text) }, text)));
 };

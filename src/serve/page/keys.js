@@ -41,7 +41,7 @@ export const connect = (actions) => {
   }
 
   addEventListener('keydown', (event) => {
-    if (document.querySelector('dialog[open]') || event.defaultPrevented) return;
+    if (document.querySelector('dialog[open]') || byId('app').hidden || event.defaultPrevented) return;
     if (event.key === 'Escape') {
       if (!closeOver()) actions.stop();
       return;

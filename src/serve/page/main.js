@@ -1,6 +1,6 @@
 // Connects the parts of the page, and holds the current conversation.
 
-import * as api from './api.js';
+import { backend, use } from './backend.js';
 import * as composer from './composer.js';
 import * as conversations from './conversations.js';
 import { byId, download } from './dom.js';
@@ -22,6 +22,12 @@ let c = tree.create();
 let models = [];
 
 const model = () => models.find((entry) => entry.id === c.model) ?? models[0] ?? null;
+
+const showModels = () => {
+  // the only model answers every request, also of a conversation that another model began
+  if (!backend.chooses && models.length) c.model = models[0].id;
+  composer.showModels(models, c.model);
+};
 
 const showList = () => conversations.show(c.id, running, actions);
 
@@ -52,7 +58,7 @@ const touch = () => {
 
 const loadModels = async () => {
   try {
-    models = await api.models();
+    models = await backend.models();
     if (models.some((entry) => entry.status === 'loading')) setTimeout(loadModels, 2000);
     sweep(models);
   } catch (error) {
@@ -60,7 +66,7 @@ const loadModels = async () => {
     else if (error.status === 503) setTimeout(loadModels, 2000);
     else toast(error.message, { label: 'Try again', run: loadModels });
   }
-  composer.showModels(models, c.model);
+  showModels();
   showExamples(c, model(), actions.send);
 };
 
@@ -92,7 +98,7 @@ const page = {
 /** Receives the rest of answers that a closed page did not receive to their end. */
 const resume = async (which) => {
   const [node] = tree.openAnswers(which);
-  if (node && !running.has(which.id)) await running.run(which, node, 'resume', page);
+  if (node && backend.resumes && !running.has(which.id)) await running.run(which, node, 'resume', page);
 };
 
 /** Returns a conversation: the object that is shown or receives an answer, or one of the storage. */
@@ -102,7 +108,7 @@ const open = (next) => {
   c = next;
   store.setValue('current', c.id);
   speed.begin();
-  composer.showModels(models, c.model);
+  showModels();
   show();
   resume(c);
   if (closeOver()) composer.focus();
@@ -146,7 +152,7 @@ const actions = {
     else show();
     if (!which) return;
     // the states stay until the deletion can no longer be undone
-    const states = setTimeout(() => tree.sessions(which).forEach((name) => api.deleteState(name, which.model).catch(() => {})), 9000);
+    const states = setTimeout(() => tree.sessions(which).forEach((name) => backend.states.delete(name, which.model).catch(() => {})), 9000);
     const restore = () => {
       clearTimeout(states);
       store.save(which);
@@ -160,40 +166,45 @@ const actions = {
   toast,
 };
 
-dialogs.settings = settingsDialog(() => c, () => store.save(c));
-dialogs.states = statesDialog(() => c, actions);
-composer.connect(actions);
-composer.onModel((name) => {
-  c.model = name;
-  store.save(c);
-  show();
-});
-composer.onKey(api.setKey);
-conversations.onSearch(showList);
-keys.connect(actions);
-byId('new').addEventListener('click', actions.create);
-byId('states-open').addEventListener('click', actions.states);
-byId('settings-open').addEventListener('click', actions.settings);
-byId('aside-open').addEventListener('click', show);
+/** Starts the page on a backend. Returns `{refresh}`, which asks the backend for its models again. */
+export const start = async (given) => {
+  use(given);
+  dialogs.settings = settingsDialog(() => c, () => store.save(c));
+  dialogs.states = statesDialog(() => c, actions);
+  composer.connect(actions);
+  composer.onModel((name) => {
+    c.model = name;
+    store.save(c);
+    show();
+  });
+  if (backend.hasKey) composer.onKey(backend.setKey);
+  conversations.onSearch(showList);
+  keys.connect(actions);
+  byId('new').addEventListener('click', actions.create);
+  byId('states-open').addEventListener('click', actions.states);
+  byId('settings-open').addEventListener('click', actions.settings);
+  byId('aside-open').addEventListener('click', show);
 
-conversations.onUpload((text) => {
-  try {
-    open(tree.parse(text));
-    touch();
-  } catch (error) {
-    toast(error.message);
-  }
-});
+  conversations.onUpload((text) => {
+    try {
+      open(tree.parse(text));
+      touch();
+    } catch (error) {
+      toast(error.message);
+    }
+  });
 
-store.onProblem((text) => toast(text));
-store.onChange(async (id) => {
-  const changed = id === c.id && !running.has(id) && (await store.load(id));
-  if (changed) c = changed;
-  show();
-});
-await store.open();
-open((await store.load(store.value('current'))) ?? (await store.load(store.list()[0]?.id)) ?? c);
-loadModels();
-for (const { id, isOpen } of store.list()) if (isOpen && id !== c.id) store.load(id).then((which) => which && resume(which));
-// on a touch screen the focus would open the keyboard
-if (matchMedia('(hover: hover)').matches) composer.focus();
+  store.onProblem((text) => toast(text));
+  store.onChange(async (id) => {
+    const changed = id === c.id && !running.has(id) && (await store.load(id));
+    if (changed) c = changed;
+    show();
+  });
+  await store.open();
+  open((await store.load(store.value('current'))) ?? (await store.load(store.list()[0]?.id)) ?? c);
+  loadModels();
+  for (const { id, isOpen } of store.list()) if (isOpen && id !== c.id) store.load(id).then((which) => which && resume(which));
+  // on a touch screen the focus would open the keyboard
+  if (matchMedia('(hover: hover)').matches) composer.focus();
+  return { refresh: loadModels };
+};

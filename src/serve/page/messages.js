@@ -1,6 +1,7 @@
 // The actions on messages: send, answer again, edit, continue, delete, and choose a branch.
 
 import { say } from './announce.js';
+import { backend } from './backend.js';
 import * as composer from './composer.js';
 import * as running from './running.js';
 import * as store from './store.js';
@@ -69,7 +70,7 @@ export const messageActions = (current, page) => {
       if (!ready()) return;
       composer.focus();
       const own = current.c;
-      if (node.answer) {
+      if (node.answer && backend.resumes) {
         await running.run(own, node, 'resume', page);
         if (node.finish !== 'lost') return;
       }

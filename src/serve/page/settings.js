@@ -1,7 +1,7 @@
 // The dialog of the system prompt and the sampler settings. Each change is stored with the conversation. An empty field uses the value of the
-// preset, or the server's default, and shows it.
+// preset, or the model's default, and shows it.
 
-import * as api from './api.js';
+import { backend } from './backend.js';
 import { byId, el } from './dom.js';
 
 const PRESETS = ['pip', 'demo', 'chat', 'world', 'qa', 'g1', 'g1-think', 'g1-fast', 'g1-tools', 'midi', 'glm', 'greedy', 'creative', 'precise'];
@@ -22,18 +22,18 @@ const FIELDS = [
   { name: 'schema', label: 'JSON schema', kind: 'text', code: true, hint: 'Answers are JSON that matches this schema.' },
 ];
 
-// model to the values of the server
+// model to the values of the backend
 const known = new Map();
 
 const load = async (model) => {
-  if (!known.has(model)) known.set(model, await api.defaults(model).catch(() => null));
+  if (!known.has(model)) known.set(model, await backend.defaults(model).catch(() => null));
   // a model that loads just now can be asked again
   if (!known.get(model)) known.delete(model);
 };
 
 const round = (value) => (typeof value === 'number' ? Number(value.toPrecision(6)) : value);
 
-/** Returns what an empty field shows: its value, as far as the server reports it. */
+/** Returns what an empty field shows: its value, as far as the backend reports it. */
 const effective = (c, name) => {
   if (name === 'seed') return 'random';
   if (c.settings.preset) return 'value of the preset';

@@ -1,7 +1,7 @@
-// The dialog of the server's states: list, save, begin a conversation, download, upload, delete. States that the page keeps for conversations are
+// The dialog of the backend's states: list, save, begin a conversation, download, upload, delete. States that the page keeps for conversations are
 // apart from the user's, and expire.
 
-import * as api from './api.js';
+import { backend } from './backend.js';
 import { brief } from './dates.js';
 import { byId, download, el, iconButton } from './dom.js';
 import * as store from './store.js';
@@ -16,7 +16,7 @@ const size = (bytes) => {
 
 const NAME = /^[A-Za-z0-9_.-]{1,100}$/;
 
-/** Days for which a state of a conversation is kept after its last use. Without it, the server prefills the conversation again. */
+/** Days for which a state of a conversation is kept after its last use. Without it, the conversation is prefilled again. */
 const DAYS = 7;
 
 const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
@@ -27,9 +27,9 @@ export const sweep = async (models) => {
   if (now - (store.value('swept') ?? 0) < 86_400) return;
   store.setValue('swept', now);
   for (const { id } of models) {
-    const all = await api.states(id).catch(() => []);
+    const all = await backend.states.list(id).catch(() => []);
     const old = all.filter((state) => ownerOf(state.name) && now - (state.created ?? now) > DAYS * 86_400);
-    await Promise.all(old.map((state) => api.deleteState(state.name, id).catch(() => {})));
+    await Promise.all(old.map((state) => backend.states.delete(state.name, id).catch(() => {})));
   }
 };
 
@@ -44,20 +44,20 @@ const byConversation = (states) => {
   return [...groups].map(([title, states]) => ({ title, states }));
 };
 
-/** Saves the state after the current branch under a name: a copy of the session's state if the server has it, otherwise prefilled messages. */
+/** Saves the state after the current branch under a name: a copy of the session's state if the backend has it, otherwise prefilled messages. */
 const save = async (c, name) => {
   const model = c.model ? { model: c.model } : {};
   const last = path(c).at(-1);
   if (last?.role === 'assistant' && isTip(c, last)) {
     try {
-      return await api.changeState({ action: 'fork', name, from: last.session, ...model });
+      return await backend.states.change({ action: 'fork', name, from: last.session, ...model });
     } catch (error) {
       if (error.status !== 404) throw error;
     }
   }
   const list = messages(c, c.head);
   if (!list.length) throw new Error('The branch has no text. Send a message first.');
-  return api.changeState({ action: 'save', name, messages: list, ...model, ...(c.state && { from: c.state }) });
+  return backend.states.change({ action: 'save', name, messages: list, ...model, ...(c.state && { from: c.state }) });
 };
 
 /** Makes the dialog. `actions.beginFrom(name)` begins a conversation, `actions.failed(error, retry)` asks for the key, `actions.toast(text)`. */
@@ -86,7 +86,7 @@ export const statesDialog = (conversation, actions) => {
   const remove = (state, row) =>
     attempt(async () => {
       const next = row.nextElementSibling ?? row.previousElementSibling;
-      await api.deleteState(state.name, conversation().model);
+      await backend.states.delete(state.name, conversation().model);
       row.remove();
       actions.toast(`Deleted the state ${state.name}.`);
       (next?.querySelector('button') ?? name).focus();
@@ -106,7 +106,7 @@ export const statesDialog = (conversation, actions) => {
           actions.beginFrom(state.name);
         } }, 'Begin'),
         iconButton('down', `Download ${state.name}`, () =>
-          attempt(async () => download(`${state.name}.state`, await api.stateContent(state.name, conversation().model), 'application/octet-stream'))),
+          attempt(async () => download(`${state.name}.state`, await backend.states.content(state.name, conversation().model), 'application/octet-stream'))),
         iconButton('delete', `Delete ${state.name}`, () => remove(state, item)),
       ),
     );
@@ -119,7 +119,7 @@ export const statesDialog = (conversation, actions) => {
     const details = `${plural(states.length, 'state')} · ${size(bytes)} · last used ${brief((states[0].created ?? 0) * 1000)}`;
     const removeAll = () =>
       attempt(async () => {
-        for (const state of states) await api.deleteState(state.name, conversation().model);
+        for (const state of states) await backend.states.delete(state.name, conversation().model);
         await list();
         (kept.hidden ? name : kept.querySelector('summary')).focus();
       });
@@ -132,7 +132,7 @@ export const statesDialog = (conversation, actions) => {
   };
 
   const list = async () => {
-    const all = await api.states(conversation().model);
+    const all = await backend.states.list(conversation().model);
     const own = all.filter((state) => !ownerOf(state.name));
     const sessions = all.filter((state) => ownerOf(state.name));
     byId('state-list').replaceChildren(...own.map(row));
@@ -170,7 +170,7 @@ export const statesDialog = (conversation, actions) => {
       if (!chosen) return;
       const target = name.value || chosen.name.replace(/\.(state|safetensors|pth)$/, '').replace(/[^A-Za-z0-9_.-]/g, '-').slice(0, 100);
       if (!NAME.test(target)) throw new Error(`A name has letters, digits, dot, dash and underscore, at most 100. Found ${JSON.stringify(target)}.`);
-      await api.uploadState(target, conversation().model, chosen);
+      await backend.states.upload(target, conversation().model, chosen);
       name.value = '';
       actions.toast(`Uploaded the state ${target}.`);
       await list();

@@ -1,20 +1,14 @@
-// Calls the server. Addresses are relative to the page, so the page also works below a path of a proxy. In the demo, web/demo/local.js takes the place
-// of this file: it has the same exports, and a model in the browser.
+// The backend (backend.js) that asks a server. Addresses are relative to the page, so the page also works below a path of a proxy.
 
+import { BackendError } from './backend.js';
 import { events } from './sse.js';
 
 const KEY = 'wingbeat.key';
 
-/** An error that the server reports, a server that cannot be reached, or a stream that is cut. The last two have `isLost`. */
-export class ApiError extends Error {
-  constructor(message, { status = 0, code = null, type = null, param = null, requestId = null, retryAfter = null, isLost = false } = {}) {
-    super(message);
-    Object.assign(this, { status, code, type, param, requestId, retryAfter, isLost });
-  }
-}
-
-/** Where conversations are kept, for the page's note. */
-export const PLACE = 'The conversation stays in this browser and on this server.';
+export const hasKey = true;
+export const resumes = true;
+export const chooses = true;
+export const place = 'The conversation stays in this browser and on this server.';
 
 let key = '';
 try {
@@ -34,7 +28,7 @@ export const setKey = (value) => {
 };
 
 const reported = (error, response) =>
-  new ApiError(error?.message || `The server answered with status ${response.status}.`, {
+  new BackendError(error?.message || `The server answered with status ${response.status}.`, {
     status: response.status,
     code: error?.code,
     type: error?.type,
@@ -55,7 +49,7 @@ async function send(path, { method = 'GET', json, body, signal } = {}) {
     response = await fetch(new URL(path, document.baseURI), { method, headers, body, signal });
   } catch (error) {
     if (error.name === 'AbortError') throw error;
-    throw new ApiError('The server cannot be reached. Check that `wingbeat serve` runs, then send the request again.', { isLost: true });
+    throw new BackendError('The server cannot be reached. Check that `wingbeat serve` runs, then send the request again.', { isLost: true });
   }
   if (response.ok) return response;
   const text = await response.text().catch(() => '');
@@ -73,26 +67,22 @@ const json = async (path, options) => (await send(path, options)).json();
 const query = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
 const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}${part}${query(model)}`;
 
-/** Returns the models of the server. */
 export const models = async () => (await json('v1/models')).data ?? [];
 
-/** Returns the settings of a request that sets none: `{temperature, top_k, …}`. */
 export const defaults = async (model) => {
   const { n_predict, ...settings } = (await json(`props${query(model)}`)).default_generation_settings.params;
   return { ...settings, max_tokens: n_predict };
 };
 
-/** Returns the saved states of a model. */
-export const states = async (model) => (await json(`v1/states${query(model)}`)).data ?? [];
+export const states = {
+  list: async (model) => (await json(`v1/states${query(model)}`)).data ?? [],
+  change: (change) => send('v1/states', { method: 'POST', json: change }),
+  delete: (name, model) => send(state(name, model), { method: 'DELETE' }),
+  content: async (name, model) => (await send(state(name, model, '/content'))).blob(),
+  upload: (name, model, file) => send(state(name, model, '/content'), { method: 'PUT', body: file }),
+};
 
-/** Saves, copies, renames or deletes a state: `{action, name, …}`. */
-export const changeState = (change) => send('v1/states', { method: 'POST', json: change });
-
-export const deleteState = (name, model) => send(state(name, model), { method: 'DELETE' });
-export const stateContent = async (name, model) => (await send(state(name, model, '/content'))).blob();
-export const uploadState = (name, model, file) => send(state(name, model, '/content'), { method: 'PUT', body: file });
-
-/** Yields `{id, chunk}` of each event of a stream. Throws `ApiError` for an error in the stream, and for a stream that is cut. */
+/** Yields `{id, chunk}` of each event of a stream. Throws `BackendError` for an error in the stream, and for a stream that is cut. */
 async function* chunks(response) {
   try {
     for await (const { id, data } of events(response.body)) {
@@ -106,21 +96,19 @@ async function* chunks(response) {
     if (!(error instanceof TypeError)) throw error;
   }
   const cut = 'The answer was cut off: the connection ended before the end of the stream.';
-  throw new ApiError(cut, { status: response.status, requestId: response.headers.get('x-request-id'), isLost: true });
+  throw new BackendError(cut, { status: response.status, requestId: response.headers.get('x-request-id'), isLost: true });
 }
 
 const completions = 'v1/chat/completions';
 const answer = (id) => `${completions}/${encodeURIComponent(id)}`;
 
-/** Yields the events of a new answer. */
 export async function* chat(request, signal) {
   yield* chunks(await send(completions, { method: 'POST', json: request, signal }));
 }
 
-/** Yields the events of the answer `id` after the event `after`: those that the server has, then the others as they come. */
+/** Yields the events that the server has, then the others as they come. */
 export async function* rest(id, after, signal) {
   yield* chunks(await send(`${answer(id)}/events?after=${after}`, { signal }));
 }
 
-/** Stops an answer that would continue without a connection. */
 export const cancel = (id) => send(answer(id), { method: 'DELETE' });
