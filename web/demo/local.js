@@ -1,123 +1,129 @@
-// The page's way to a model in this browser. It has the exports of src/serve/page/api.js, which calls a server, and takes its place in the demo.
+// The backend (src/serve/page/backend.js) that asks a model in this browser, through the package `wingbeat`.
 
-/** As in api.js. */
-export class ApiError extends Error {
-  constructor(message, { status = 0, code = null, type = null, param = null, requestId = null, retryAfter = null, isLost = false } = {}) {
-    super(message);
-    Object.assign(this, { status, code, type, param, requestId, retryAfter, isLost });
-  }
-}
+import { BackendError } from '../page/backend.js';
+import { ownerOf } from '../page/tree.js';
+import { chunker, requestOf } from './chunks.js';
+import * as kept from './kept.js';
+import { sentence } from './words.js';
 
-/** Where conversations are kept, for the page's note. */
-export const PLACE = 'The conversation and the model stay in this browser.';
+export const hasKey = false;
+export const resumes = false;
+export const chooses = false;
+export const place = 'The model and the conversation stay in this browser.';
 
 let model = null;
+let id = '';
+// name of a state to the time at which it was saved, which the engine does not keep
+let saved = new Map();
 
-/** Sets the model of all further requests. */
-export const use = (loaded) => {
+/** Sets the model that answers, and its name in the page. `null`: none. */
+export const setModel = (loaded, name = '') => {
   model = loaded;
+  id = name;
+  saved = new Map();
 };
 
-export const setKey = () => {};
+const loaded = () => {
+  if (!model) throw new BackendError('No model is loaded. Choose one with “Change the model”.', { status: 503, code: 'no_model' });
+  return model;
+};
 
-const STATUS = { input: 400, usage: 400, file: 400, busy: 429, memory: 507, device: 503 };
+const STATUS = { input: 400, usage: 400, file: 400, model: 400, busy: 429, device: 503, memory: 507 };
 
+/** Returns an error of the package as an error of a backend. */
 const reported = (error) => {
-  if (error?.name === 'AbortError') return new DOMException('stopped', 'AbortError');
-  const isUnknown = error?.kind === 'input' && /unknown state|no state/i.test(error.message);
-  return new ApiError([error?.message ?? String(error), error?.hint].filter(Boolean).join(' '), {
-    status: isUnknown ? 404 : (STATUS[error?.kind] ?? 500),
-    code: isUnknown ? 'state_not_found' : error?.kind,
-    param: error?.field,
-  });
+  if (error instanceof BackendError) return error;
+  const message = [error?.message ?? String(error), error?.hint].map(sentence).filter(Boolean).join(' ');
+  return new BackendError(message, { status: STATUS[error?.kind] ?? 0, code: error?.kind, param: error?.field });
 };
 
-const asked = async (work) => {
+/** Makes a function throw errors of a backend. */
+const asked = (f) => async (...args) => {
   try {
-    return await work();
+    return await f(...args);
   } catch (error) {
     throw reported(error);
   }
 };
 
-export const models = async () => (model ? [{ id: model.info.name, status: 'ready', parameters: model.info.n_params }] : []);
+/** What a model is, for states: they fit only the weights that they were computed with. */
+const weights = () => loaded().info.weights_hash;
+
+const inEngine = async (name) => (await loaded().states.list()).find((state) => state.name === name) ?? null;
+
+/** Brings a state into the engine. */
+const need = async (name) => {
+  if (await inEngine(name)) return;
+  const entry = await kept.get(weights(), name).catch(() => null);
+  if (!entry) throw new BackendError(`This browser has no state named ${name} for this model.`, { status: 404, code: 'state_not_found', param: 'state' });
+  await loaded().states.load(name, entry.file);
+};
+
+/** Notes that a state was saved just now, and keeps a state of the user. States of conversations can be computed again, so they are not kept. */
+const keep = async (name) => {
+  const created = Math.floor(Date.now() / 1000);
+  saved.set(name, created);
+  if (ownerOf(name)) return;
+  const [file, { n_tokens: tokens, bytes }] = await Promise.all([loaded().states.export(name), inEngine(name)]);
+  try {
+    await kept.put({ model: weights(), name, tokens, bytes, created, file });
+  } catch (error) {
+    throw new BackendError(`The state ${name} lasts until this page is closed: the storage of the browser did not take it (${error.message}). Download it to keep it.`);
+  }
+};
+
+export const models = async () => (model ? [{ id, status: 'ready', parameters: model.info.n_params }] : []);
+
 export const defaults = async () => ({});
 
-/** The time at which a state was saved, by name. The engine does not keep it. */
-const saved = new Map();
-
-export const states = () =>
-  asked(async () => (await model.states.list()).map(({ name, n_tokens, bytes }) => ({ name, tokens: n_tokens, bytes, created: saved.get(name), model: model.info.name })));
-
-export const changeState = ({ action, name, from, messages }) =>
-  asked(async () => {
-    saved.set(name, Date.now() / 1000);
-    if (action === 'fork') return model.states.fork(from, name);
-    const isOpen = messages.at(-1)?.role === 'assistant';
-    return model.chat({ messages, state: from, save_state: name, max_tokens: 0, ...(isOpen && { continue_final_message: true }) }).done();
-  });
-
-export const deleteState = (name) => asked(() => model.states.delete(name));
-export const stateContent = (name) => asked(() => model.states.export(name));
-export const uploadState = (name, _, file) =>
-  asked(() => {
-    saved.set(name, Date.now() / 1000);
-    return model.states.load(name, file);
-  });
-
-/** Fields that mean something to a server only. The prefix cache of the engine keeps what a session would. */
-const SERVED = ['model', 'stream', 'stream_options', 'session_id', 'resumable', 'return_state'];
-
-const deltaOf = (event) => {
-  switch (event.type) {
-    case 'text':
-      return { content: event.text };
-    case 'thought':
-      return { reasoning_content: event.text };
-    case 'call':
-      return { tool_calls: [{ index: event.call, function: { name: event.name } }] };
-    case 'arguments':
-      return { tool_calls: [{ index: event.call, function: { arguments: event.text } }] };
-    default:
-      return null;
-  }
-};
-
-const chunkOf = (event) => {
-  const head = { model: model.info.name };
-  if (event.type === 'progress') {
-    const { processed_tokens: processed, prompt_tokens: total, cached_tokens: cache } = event;
-    return { ...head, choices: [], prompt_progress: { processed, total, cache } };
-  }
-  if (event.type === 'done') {
-    const { finish_reason, seed, timings, usage } = event;
-    return {
-      ...head,
-      choices: [{ index: event.index, delta: {}, finish_reason, seed, timings }],
-      usage: { ...usage, prompt_tokens_details: { cached_tokens: usage.cached_tokens } },
-    };
-  }
-  const delta = deltaOf(event);
-  return delta && { ...head, choices: [{ index: event.index, delta, finish_reason: null }] };
-};
-
 /** Yields the events of a new answer. */
-export async function* chat(request, signal) {
-  const body = Object.fromEntries(Object.entries(request).filter(([name]) => !SERVED.includes(name)));
-  if (body.save_state) saved.set(body.save_state, Date.now() / 1000);
+export async function* chat(body, signal) {
   try {
-    for await (const event of model.chat(body, { signal })) {
+    const request = requestOf(body);
+    if (request.state) await need(request.state);
+    const chunkOf = chunker(id);
+    for await (const event of loaded().chat(request, { signal })) {
       const chunk = chunkOf(event);
       if (chunk) yield { id: null, chunk };
     }
+    if (request.save_state) saved.set(request.save_state, Math.floor(Date.now() / 1000));
   } catch (error) {
     throw reported(error);
   }
 }
 
-/** An answer that was cut is not kept anywhere. */
-export async function* rest() {
-  throw new ApiError('The answer ended with the page.', { status: 404 });
-}
+const change = async ({ action, name, from, messages }) => {
+  if (from) await need(from);
+  if (action === 'fork') await loaded().states.fork(from, name);
+  else {
+    const done = await loaded().chat({ messages, ...(from && { state: from }), save_state: name, max_tokens: 0 }).done();
+    if (done?.state?.error) throw new BackendError(sentence(done.state.error));
+  }
+  await keep(name);
+};
 
-export const cancel = async () => {};
+const list = async () => {
+  const entries = new Map((await kept.list(weights()).catch(() => [])).map((entry) => [entry.name, entry]));
+  for (const { name, n_tokens: tokens, bytes } of await loaded().states.list()) {
+    entries.set(name, { name, tokens, bytes, created: saved.get(name) ?? entries.get(name)?.created });
+  }
+  return [...entries.values()].map(({ name, tokens, bytes, created }) => ({ name, tokens, bytes, created, model: id }));
+};
+
+export const states = {
+  list: asked(list),
+  change: asked(change),
+  delete: asked(async (name) => {
+    if (await inEngine(name)) await loaded().states.delete(name);
+    await kept.remove(weights(), name).catch(() => {});
+    saved.delete(name);
+  }),
+  content: asked(async (name) => {
+    await need(name);
+    return loaded().states.export(name);
+  }),
+  upload: asked(async (name, _, file) => {
+    await loaded().states.load(name, file);
+    await keep(name);
+  }),
+};

@@ -1,127 +1,172 @@
-// The view before the chat: chooses a model, shows how far it is loaded, and hands it to the page.
+// The view before the chat: one chooses a model here, sees how far it is loaded, and comes back to choose another.
 
-import * as wingbeat from './wingbeat/index.js';
-import { use } from './page/api.js';
+import * as wingbeat from '../wingbeat/index.js';
+import { say } from '../page/announce.js';
+import { byId, el, icon } from '../page/dom.js';
+import { start } from '../page/main.js';
+import { toast } from '../page/toast.js';
+import * as choice from './choice.js';
+import { onChoose, onDrop } from './drop.js';
+import { last, remember } from './last.js';
+import * as local from './local.js';
+import { keepOffline } from './offline.js';
+import { begin } from './progress.js';
+import { sentence } from './words.js';
 
-const byId = (id) => document.getElementById(id);
-const LAST = 'wingbeat.last';
-const STAGES = { check: 'Testing the GPU', download: 'Downloading', weights: 'Copying the weights to the device', kernels: 'Preparing the kernels' };
-
-const size = (bytes) => (bytes >= 1e9 ? `${(bytes / 1e9).toFixed(2)} GB` : `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`);
-
+let list = [];
+let model = null;
+let page = null;
+// the load that is under way
 let controller = null;
 
-const remembered = () => {
-  try {
-    return JSON.parse(localStorage.getItem(LAST));
-  } catch {
-    return null;
-  }
+const showView = (name) => {
+  document.body.dataset.view = name;
+  byId('app').hidden = name !== 'chat';
+};
+const isChoosing = () => document.body.dataset.view === 'start' && !controller;
+
+const showLoading = (isLoading) => {
+  byId('start-progress').hidden = !isLoading;
+  byId('start-choice').hidden = isLoading;
+  byId('start-back').hidden = isLoading || !model;
 };
 
-const remember = (choice) => {
-  try {
-    localStorage.setItem(LAST, JSON.stringify(choice));
-  } catch {
-    // without storage, the next visit asks again
-  }
-};
-
-const show = ({ stage, loaded, total, rate }) => {
-  byId('start-stage').textContent = `${STAGES[stage] ?? 'Loading'}…`;
-  byId('start-bar').value = total ? loaded / total : 0;
-  const unit = stage === 'kernels' ? `${loaded} of ${total} kernels` : `${size(loaded)} of ${size(total)}`;
-  byId('start-bytes').textContent = rate ? `${unit}, ${size(rate)} per second` : unit;
-};
-
-const busy = (isBusy) => {
-  byId('start-choice').hidden = isBusy;
-  byId('start-progress').hidden = !isBusy;
-  if (isBusy) byId('start-cancel').focus();
-};
-
-const fail = (error) => {
-  const problem = byId('start-error');
-  problem.textContent = [error.message, error.hint].filter(Boolean).join(' ');
-  problem.hidden = false;
-};
-
-/** Loads a model and opens the chat. */
-async function load(source, { quant = byId('start-quant').value, choice = null, ...options } = {}) {
+const clearError = () => {
   byId('start-error').hidden = true;
-  busy(true);
-  show({ stage: 'download', loaded: 0, total: 0 });
-  controller = new AbortController();
-  try {
-    const model = await wingbeat.load(source, { quant, ...options, signal: controller.signal, onProgress: show });
-    if (choice) remember({ ...choice, quant });
-    use(model);
-    globalThis.wingbeatModel = model;
-    byId('start').hidden = true;
-    byId('app').hidden = false;
-    document.body.classList.remove('starting');
-    await import('./page/main.js');
-  } catch (error) {
-    busy(false);
-    if (error.name !== 'AbortError') fail(error);
-    byId('start-models').querySelector('button')?.focus();
+  byId('start-error').replaceChildren();
+};
+
+const showError = (error, again) => {
+  const box = byId('start-error');
+  const hint = sentence(error.hint);
+  const button = el('button', { class: 'plain', type: 'button', onclick: again }, 'Try again');
+  box.hidden = false;
+  box.replaceChildren(el('p', {}, sentence(error.message ?? error)), ...(hint ? [el('p', {}, hint)] : []), button);
+  box.scrollIntoView({ block: 'nearest' });
+  button.focus();
+};
+
+/** Shows below the speed where the model runs. */
+const showDevice = ({ device, dtype, notes }, name) => {
+  byId('device')?.remove();
+  const words = [name, dtype, device.kind === 'cpu' ? 'on the CPU' : `on ${device.name}`].filter(Boolean).join(' · ');
+  byId('speed').after(el('p', { id: 'device', class: 'fine' }, words, ...(notes ?? []).map((note) => ` ${sentence(note)}`)));
+};
+
+const openChat = async (name) => {
+  document.title = 'wingbeat';
+  showView('chat');
+  if (page) await page.refresh();
+  else {
+    addChangeButton();
+    page = await start(local);
   }
+  showDevice(model.info, name);
+  (model.info.notes ?? []).forEach((note) => toast(sentence(note)));
+  say(`${name} is loaded. Write a message.`);
+  if (!document.activeElement || document.activeElement === document.body) {
+    byId('title').tabIndex = -1;
+    byId('title').focus();
+  }
+};
+
+/** Waits for a load, or for its end by the user. A model that comes after that is freed. */
+const loadedOrStopped = (loading, signal) => {
+  const stopped = new Promise((_, failed) => signal.addEventListener('abort', () => failed(new DOMException('stopped', 'AbortError')), { once: true }));
+  loading.then((late) => signal.aborted && late.free(), () => {});
+  return Promise.race([loading, stopped]);
+};
+
+/** Loads a model and opens the chat. `what` is `{name, source, quant?, kept?}`; `kept` is what to remember. */
+const load = async (what) => {
+  if (controller) return;
+  const options = { quant: what.quant ?? byId('start-quant').value, device: byId('start-device').value };
+  const from = document.activeElement;
+  const own = (controller = new AbortController());
+  clearError();
+  showLoading(true);
+  const onProgress = begin(what.name);
+  byId('start-cancel').focus();
+  try {
+    const before = model;
+    model = null;
+    local.setModel(null);
+    // two models may not fit into the memory of the device
+    await before?.free();
+    const { signal } = own;
+    model = await loadedOrStopped(wingbeat.load(what.source, { ...options, signal, onProgress: (event) => controller === own && onProgress(event) }), signal);
+    local.setModel(model, what.name);
+    if (what.kept) remember({ ...what.kept, quant: byId('start-quant').value, device: options.device });
+    await openChat(what.name);
+  } catch (error) {
+    showLoading(false);
+    document.title = 'wingbeat';
+    if (own.signal.aborted) {
+      say('The load was cancelled.');
+      (from?.isConnected ? from : byId('start-title')).focus();
+    } else showError(error, () => load(what));
+  } finally {
+    controller = null;
+    showLoading(false);
+  }
+};
+
+const loadEntry = (entry) => load({ name: entry.name, source: choice.sourceOf(entry), quant: entry.quant, kept: { id: entry.id } });
+const loadFiles = ({ name, files }) => load({ name: name.replace(/\.[a-z0-9]+$/i, ''), source: files });
+
+const loadAddress = (address) => {
+  const name = address.replace(/[?#@].*$/, '').replace(/\/+$/, '').split('/').pop().replace(/\.(safetensors|pth|gguf|st)$/i, '');
+  return load({ name: name || address, source: address, kept: { address } });
+};
+
+/** Goes back from the chat to the choice of a model. The chat stays as it is. */
+const openStart = async () => {
+  showView('start');
+  showLoading(false);
+  clearError();
+  byId('start-title').textContent = 'Change the model';
+  byId('start-title').focus();
+  await choice.show(list, loadEntry);
+};
+
+function addChangeButton() {
+  byId('upload').before(el('button', { class: 'quiet', id: 'models-open', type: 'button', onclick: openStart }, icon('wing'), 'Change the model'));
 }
 
-const entry = ({ name, source, bytes, about, licence }) => {
-  const item = document.createElement('li');
-  const button = Object.assign(document.createElement('button'), { type: 'button', className: 'plain' });
-  const title = Object.assign(document.createElement('strong'), { textContent: name });
-  const note = Object.assign(document.createElement('span'), { className: 'fine', textContent: [about, size(bytes), licence].filter(Boolean).join(' · ') });
-  button.append(title, note);
-  const sources = Array.isArray(source) ? source.map((each) => new URL(each, document.baseURI).href) : source;
-  button.addEventListener('click', () => load(sources, { choice: { source: sources, name }, ...(bytes < 1e7 && { quant: '' }) }));
-  item.append(button);
-  return item;
+/** Says what this browser can run. */
+const showCheck = async () => {
+  const { ok, verdict, hint } = await wingbeat.check();
+  const box = byId('start-check');
+  box.classList.toggle('warns', !ok || Boolean(hint));
+  box.textContent = [verdict, hint].map(sentence).filter(Boolean).join(' ');
 };
 
-const begin = async () => {
-  byId('start-cancel').addEventListener('click', () => controller?.abort());
-  byId('start-address').addEventListener('submit', (event) => {
-    event.preventDefault();
-    const source = byId('start-url').value.trim();
-    load(source, { choice: { source, name: source } });
-  });
-  byId('start-open').addEventListener('click', () => byId('start-files').click());
-  byId('start-files').addEventListener('change', ({ target }) => target.files.length && load([...target.files]));
-  const start = byId('start');
-  start.addEventListener('dragover', (event) => {
-    event.preventDefault();
-    start.classList.add('over');
-  });
-  start.addEventListener('dragleave', () => start.classList.remove('over'));
-  start.addEventListener('drop', async (event) => {
-    event.preventDefault();
-    start.classList.remove('over');
-    const handles = await Promise.all([...event.dataTransfer.items].map((item) => item.getAsFileSystemHandle?.() ?? null));
-    const folder = handles.find((handle) => handle?.kind === 'directory');
-    const files = folder ? folder : handles.every((handle) => handle) ? await Promise.all(handles.map((handle) => handle.getFile())) : [...event.dataTransfer.files];
-    load(files);
-  });
-  const { verdict, hint } = await wingbeat.check();
-  byId('start-check').textContent = [verdict, hint && `${hint[0].toUpperCase()}${hint.slice(1)}.`].filter(Boolean).join(' ');
-  const list = await (await fetch('models.json')).json();
-  const last = remembered();
-  if (last) list.unshift({ name: `Again: ${last.name}`, source: last.source, bytes: list.find(({ name }) => name === last.name)?.bytes ?? 0, about: 'the model of the last visit' });
-  byId('start-models').replaceChildren(...list.map(entry));
-  const cached = await wingbeat.cache.list().catch(() => []);
-  if (cached.length) {
-    const note = byId('start-cached');
-    note.textContent = `${size(cached.reduce((sum, { bytes }) => sum + bytes, 0))} of models are kept in this browser. `;
-    const remove = Object.assign(document.createElement('button'), { type: 'button', className: 'plain', textContent: 'Remove them' });
-    remove.addEventListener('click', async () => {
-      await wingbeat.cache.remove();
-      note.hidden = true;
-    });
-    note.append(remove);
-    note.hidden = false;
+const useLast = () => {
+  const previous = last();
+  if (!previous) return;
+  for (const name of ['quant', 'device']) {
+    const field = byId(`start-${name}`);
+    if ([...field.options].some((option) => option.value === previous[name])) field.value = previous[name];
   }
+  if (previous.address) byId('start-url').value = previous.address;
 };
 
-if ('serviceWorker' in navigator) navigator.serviceWorker.register('sw.js').catch(() => {});
-begin();
+byId('start-cancel').addEventListener('click', () => controller?.abort());
+byId('start-back').addEventListener('click', () => showView('chat'));
+byId('start-address').addEventListener('submit', (event) => {
+  event.preventDefault();
+  loadAddress(byId('start-url').value.trim());
+});
+onChoose(byId('start-file'), byId('start-files'), loadFiles);
+onChoose(byId('start-folder'), byId('start-folders'), loadFiles);
+onDrop(() => !isChoosing(), loadFiles);
+addEventListener('keydown', (event) => event.key === 'Escape' && controller?.abort());
+useLast();
+showCheck();
+try {
+  list = await choice.entries();
+  await choice.show(list, loadEntry);
+} catch (error) {
+  showError(error, () => location.reload());
+}
+keepOffline();

@@ -1,24 +1,45 @@
-// Keeps the files of this page, so that it opens without a network. It touches nothing else: no weights, no other addresses.
+// Keeps the files of this page, so that the page opens without a network. It answers requests for exactly these files. All other requests pass by:
+// weights, the storage of models, and other origins.
 
 const VERSION = '__VERSION__';
+// path to hash; the path of the page is empty
 const FILES = __FILES__;
-const NAME = `wingbeat-page-${VERSION}`;
+
 const scope = new URL('./', self.location.href);
-const known = new Set(FILES.map((file) => new URL(file, scope).href));
+// other pages of this origin have caches, too
+const PREFIX = `wingbeat-demo ${scope.pathname} `;
+const NAME = PREFIX + VERSION;
+const known = new Map(Object.entries(FILES).map(([path, hash]) => [new URL(path, scope).href, hash]));
 
-self.addEventListener('install', (event) => {
-  event.waitUntil(caches.open(NAME).then((cache) => cache.addAll([...known].map((url) => new Request(url, { cache: 'reload' })))));
-});
+const fetched = async ([url, hash]) => {
+  // a host that has other files than those of this version fails here, and the old version stays. Hosts may change the page itself, so it has no hash
+  const response = await fetch(url, { cache: 'no-cache', ...(hash && { integrity: hash }) });
+  if (!response.ok) throw new Error(`${url}: status ${response.status}`);
+  // browsers refuse a page that comes from a redirect
+  return response.redirected ? new Response(response.body, { headers: response.headers }) : response;
+};
 
-self.addEventListener('activate', (event) => {
-  const old = (name) => name.startsWith('wingbeat-page-') && name !== NAME;
-  event.waitUntil(caches.keys().then((names) => Promise.all(names.filter(old).map((name) => caches.delete(name)))).then(() => self.clients.claim()));
-});
+const install = async () => {
+  const cache = await caches.open(NAME);
+  await Promise.all([...known].map(async (entry) => cache.put(entry[0], await fetched(entry))));
+};
+
+const activate = async () => {
+  const names = await caches.keys();
+  await Promise.all(names.filter((name) => name.startsWith(PREFIX) && name !== NAME).map((name) => caches.delete(name)));
+  await self.clients.claim();
+};
+
+self.addEventListener('install', (event) => event.waitUntil(install()));
+self.addEventListener('activate', (event) => event.waitUntil(activate()));
+self.addEventListener('message', (event) => event.data === 'take over' && self.skipWaiting());
 
 self.addEventListener('fetch', (event) => {
-  const { method, url, headers } = event.request;
-  const address = url.split(/[?#]/)[0];
-  const file = address === scope.href ? new URL('index.html', scope).href : address;
-  if (method !== 'GET' || headers.has('range') || !known.has(file)) return;
-  event.respondWith(caches.open(NAME).then((cache) => cache.match(file)).then((found) => found ?? fetch(event.request)));
+  const { request } = event;
+  if (request.method !== 'GET' || request.headers.has('range')) return;
+  const url = new URL(request.url);
+  const isPage = request.mode === 'navigate' && url.origin === scope.origin && [scope.pathname, `${scope.pathname}index.html`].includes(url.pathname);
+  const file = isPage ? scope.href : url.href;
+  if (!known.has(file)) return;
+  event.respondWith(caches.open(NAME).then((cache) => cache.match(file)).then((found) => found ?? fetch(request)));
 });

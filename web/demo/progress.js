@@ -1,0 +1,59 @@
+// Shows how far a model is loaded: a bar for each stage, with bytes, rate and the time that is left.
+
+import { say } from '../page/announce.js';
+import { byId, el, perFrame } from '../page/dom.js';
+import { duration, size } from './words.js';
+
+const TITLES = { download: 'Download', weights: 'Weights: converted and copied to the device', kernels: 'Kernels' };
+
+const words = ({ stage, loaded, total, rate }) => {
+  if (stage === 'kernels') return `${loaded} of ${total}`;
+  const left = rate > 0 ? (total - loaded) / rate : 0;
+  return [`${size(loaded)} of ${size(total)}`, rate > 0 && `${size(rate)}/s`, left > 2 && `${duration(left)} left`].filter(Boolean).join(' · ');
+};
+
+const row = (stage) => {
+  const bar = el('progress', { max: '1', value: 0, 'aria-label': TITLES[stage] ?? stage });
+  const numbers = el('span', {});
+  const element = el('div', { class: 'stage', 'data-stage': stage }, el('p', {}, el('strong', {}, TITLES[stage] ?? stage), numbers), bar);
+  return { element, bar, numbers };
+};
+
+/** Begins to show the progress of a model. Returns a function for the events of the package. */
+export const begin = (name) => {
+  byId('start-loading').textContent = `Loading ${name}`;
+  byId('start-stages').replaceChildren(el('p', { class: 'stage' }, 'Looking for the files…'));
+  const rows = new Map();
+  const latest = new Map();
+  // quarters that were announced, by stage
+  const announced = new Map();
+
+  const announce = ({ stage, loaded, total }) => {
+    const quarter = total ? Math.floor((loaded / total) * 4) * 25 : 0;
+    if (announced.get(stage) === quarter) return;
+    announced.set(stage, quarter);
+    say(`${(TITLES[stage] ?? stage).replace(/:.*/, '')}: ${quarter} %.`);
+  };
+
+  const draw = perFrame(() => {
+    if (!byId('start-stages').isConnected || byId('start-progress').hidden) return;
+    if (!rows.size) byId('start-stages').replaceChildren();
+    for (const [stage, event] of latest) {
+      if (!rows.has(stage)) {
+        rows.set(stage, row(stage));
+        byId('start-stages').append(rows.get(stage).element);
+      }
+      const { bar, numbers } = rows.get(stage);
+      bar.value = event.total ? event.loaded / event.total : 0;
+      numbers.textContent = words(event);
+      announce(event);
+    }
+    const { loaded, total } = [...latest.values()].at(-1);
+    document.title = `${total ? Math.floor((loaded / total) * 100) : 0} % · wingbeat`;
+  });
+
+  return (event) => {
+    latest.set(event.stage, event);
+    draw();
+  };
+};
