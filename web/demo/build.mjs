@@ -59,7 +59,7 @@ const files = readdirSync(out, { recursive: true, withFileTypes: true })
 const hash = (path) => createHash('sha256').update(readFileSync(join(out, path))).digest('base64');
 const version = createHash('sha256');
 for (const path of files) version.update(`${path} ${hash(path)}\n`);
-const kept = Object.fromEntries(files.map((path) => (path === 'index.html' ? ['', null] : [path, `sha256-${hash(path)}`])));
+const kept = Object.fromEntries(files.map((path) => [path, path === 'index.html' ? null : `sha256-${hash(path)}`]));
 const worker = readFileSync(join(here, 'sw.js'), 'utf8')
   .replace('__VERSION__', () => version.digest('hex').slice(0, 16))
   .replace('__FILES__', () => JSON.stringify(kept, null, 1));

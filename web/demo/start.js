@@ -54,20 +54,20 @@ const showDevice = ({ device, dtype, notes }, name) => {
 };
 
 const openChat = async (name) => {
-  document.title = 'wingbeat';
-  showView('chat');
   if (page) await page.refresh();
   else {
     addChangeButton();
     page = await start(local);
   }
+  // not before: keys would have no effect yet
+  showView('chat');
   showDevice(model.info, name);
   (model.info.notes ?? []).forEach((note) => toast(sentence(note)));
   say(`${name} is loaded. Write a message.`);
-  if (!document.activeElement || document.activeElement === document.body) {
-    byId('title').tabIndex = -1;
-    byId('title').focus();
-  }
+  // on a touch screen the focus would open the keyboard
+  const target = byId(matchMedia('(hover: hover)').matches ? 'input' : 'title');
+  if (target.id === 'title') target.tabIndex = -1;
+  target.focus();
 };
 
 /** Waits for a load, or for its end by the user. A model that comes after that is freed. */

@@ -2,13 +2,14 @@
 // weights, the storage of models, and other origins.
 
 const VERSION = '__VERSION__';
-// path to hash; the path of the page is empty
+// path to hash
 const FILES = __FILES__;
 
 const scope = new URL('./', self.location.href);
 // other pages of this origin have caches, too
 const PREFIX = `wingbeat-demo ${scope.pathname} `;
 const NAME = PREFIX + VERSION;
+const page = new URL('index.html', scope).href;
 const known = new Map(Object.entries(FILES).map(([path, hash]) => [new URL(path, scope).href, hash]));
 
 const fetched = async ([url, hash]) => {
@@ -39,7 +40,7 @@ self.addEventListener('fetch', (event) => {
   if (request.method !== 'GET' || request.headers.has('range')) return;
   const url = new URL(request.url);
   const isPage = request.mode === 'navigate' && url.origin === scope.origin && [scope.pathname, `${scope.pathname}index.html`].includes(url.pathname);
-  const file = isPage ? scope.href : url.href;
+  const file = isPage ? page : url.href;
   if (!known.has(file)) return;
   event.respondWith(caches.open(NAME).then((cache) => cache.match(file)).then((found) => found ?? fetch(request)));
 });

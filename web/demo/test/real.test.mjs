@@ -1,0 +1,59 @@
+// The demo with the real package: the tiny model answers in the browser, also without a network.
+
+import assert from 'node:assert/strict';
+import { ask, loadTiny, real, see, tests } from './demo.mjs';
+
+const check = tests({ isReal: true });
+const skip = real ? false : 'run `tools/web.sh` first';
+
+/** Makes answers short and the same each time. */
+const settle = async (page) => {
+  await page.click('#settings-open');
+  for (const [field, value] of [['temperature', '0'], ['max_tokens', '24']]) await page.type(`#set-${field}`, value);
+  await page.click('#settings [data-close]');
+};
+
+check('the tiny model answers, keeps states, and does so offline after a reload', { skip }, async ({ page, server }) => {
+  await see(page, '#start-check', /GPU|runs?/);
+  await loadTiny(page);
+  await settle(page);
+  const first = await ask(page, 'light');
+  assert.ok(first.length > 20, first);
+  await see(page, 'article.assistant .meta', /token limit reached.*24 tokens.*tokens\/s/s);
+  await page.click('#states-open');
+  await page.type('#state-name', 'mine');
+  await page.click('#state-save button');
+  await see(page, '#state-list', /mine\s+\d+ tokens/);
+  await page.click('#states [data-close]');
+  await page.click('#new');
+  assert.equal(await ask(page, 'light'), first, 'greedy answers are equal');
+
+  await page.waitForFunction(() => navigator.serviceWorker.controller?.state === 'activated');
+  server.isDown = true;
+  await page.reload();
+  await page.waitForSelector('#start-models button');
+  await see(page, '#start-models li:first-child', /Tiny RWKV-7.*last used.*downloaded/s);
+  await loadTiny(page);
+  await page.click('#new');
+  assert.equal(await ask(page, 'light'), first, 'without a network');
+  await page.click('#states-open');
+  await see(page, '#state-list', /mine\s+\d+ tokens/);
+  await page.click('[aria-label="Begin a conversation from mine"]');
+  await see(page, '#from', /from state mine/);
+  assert.ok((await ask(page, 'water')).length > 5);
+  assert.ok((await ask(page, 'fire')).length > 5);
+  await see(page, '#device', /Tiny RWKV-7/);
+});
+
+check('a long answer is stopped, and an address that is missing says what to do', { skip }, async ({ page }) => {
+  await page.type('#start-url', 'absent.safetensors');
+  await page.keyboard.press('Enter');
+  await see(page, '#start-error', /404.*\n+.*[Cc]heck/s);
+  await loadTiny(page);
+  await page.type('#input', 'the wisdom of Solomon');
+  await page.keyboard.press('Enter');
+  await page.waitForFunction(() => document.querySelector('article.assistant .content')?.innerText.length > 10);
+  await page.click('#stop');
+  await page.waitForSelector('#send', { visible: true });
+  assert.ok((await ask(page, 'light')).length > 5, 'the slot is free again');
+});

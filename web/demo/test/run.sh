@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# Tests the demo in Chromium: the page with a fake package, and, where tools/web.sh has built web/pkg, with the real one. Needs node 20 and chromium.
+#
+# usage: web/demo/test/run.sh [NODE TEST OPTION…]
+#
+# Environment:
+#   WINGBEAT_REQUIRE_CHROMIUM  1: a missing browser or registry is an error; otherwise the tests are skipped with exit code 0
+#   CHROMIUM                   path of the browser
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+skip() {
+  if [ "${WINGBEAT_REQUIRE_CHROMIUM:-}" = 1 ]; then
+    echo "web/demo/test: $1" >&2
+    exit 1
+  fi
+  echo "SKIPPED: $1"
+  exit 0
+}
+
+command -v node >/dev/null || skip "node is missing (20 or later)"
+if [ ! -d node_modules/puppeteer-core ] || [ ! -d node_modules/axe-core ]; then
+  command -v npm >/dev/null || skip "npm is missing"
+  npm ci --silent --no-audit --no-fund || skip "the npm registry did not deliver the packages of web/package.json"
+fi
+[ -n "$(node -e 'import("./test/browser.mjs").then(({ chromium }) => console.log(chromium ?? ""))')" ] ||
+  skip "chromium is missing (Debian and Ubuntu: apt-get install chromium)"
+node --test --test-concurrency=1 "$@" demo/test/*.test.mjs
