@@ -37,6 +37,8 @@ case " ${names[*]} " in
     ;;
 esac
 files=()
-for name in "${names[@]}"; do files+=("web/test/$name.test.mjs"); done
+for name in "${names[@]}"; do
+  if [ "$name" = demo ]; then files+=(web/demo/test/*.test.mjs); else files+=("web/test/$name.test.mjs"); fi
+done
 # One file at a time: each has a browser and a software GPU of its own.
 node --test --test-concurrency=1 --test-reporter=spec "${files[@]}"

@@ -4,9 +4,10 @@ import { say } from '../page/announce.js';
 import { byId, el, perFrame } from '../page/dom.js';
 import { duration, size } from './words.js';
 
-const TITLES = { download: 'Download', weights: 'Weights: converted and copied to the device', kernels: 'Kernels' };
+const TITLES = { check: 'Test of the GPU', download: 'Download', weights: 'Weights: converted and copied to the device', kernels: 'Kernels' };
 
 const words = ({ stage, loaded, total, rate }) => {
+  if (stage === 'check') return loaded < total ? 'compares it with the CPU' : 'done';
   if (stage === 'kernels') return `${loaded} of ${total}`;
   const left = rate > 0 ? (total - loaded) / rate : 0;
   return [`${size(loaded)} of ${size(total)}`, rate > 0 && `${size(rate)}/s`, left > 2 && `${duration(left)} left`].filter(Boolean).join(' · ');
@@ -25,6 +26,7 @@ export const begin = (name) => {
   byId('start-stages').replaceChildren(el('p', { class: 'stage' }, 'Looking for the files…'));
   const rows = new Map();
   const latest = new Map();
+  let last = null;
   // quarters that were announced, by stage
   const announced = new Map();
 
@@ -32,6 +34,7 @@ export const begin = (name) => {
     const quarter = total ? Math.floor((loaded / total) * 4) * 25 : 0;
     if (announced.get(stage) === quarter) return;
     announced.set(stage, quarter);
+    if (stage === 'check') return say(quarter ? 'The GPU is tested.' : 'The GPU is being tested.');
     say(`${(TITLES[stage] ?? stage).replace(/:.*/, '')}: ${quarter} %.`);
   };
 
@@ -44,15 +47,18 @@ export const begin = (name) => {
         byId('start-stages').append(rows.get(stage).element);
       }
       const { bar, numbers } = rows.get(stage);
-      bar.value = event.total ? event.loaded / event.total : 0;
+      // the test of the GPU has no parts, so its bar only moves
+      if (stage === 'check' && event.loaded < event.total) bar.removeAttribute('value');
+      else bar.value = event.total ? event.loaded / event.total : 0;
       numbers.textContent = words(event);
       announce(event);
     }
-    const { loaded, total } = [...latest.values()].at(-1);
-    document.title = `${total ? Math.floor((loaded / total) * 100) : 0} % · wingbeat`;
+    const { stage, loaded, total } = last;
+    if (stage !== 'check') document.title = `${total ? Math.floor((loaded / total) * 100) : 0} % · wingbeat`;
   });
 
   return (event) => {
+    last = event;
     latest.set(event.stage, event);
     draw();
   };

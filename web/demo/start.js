@@ -28,7 +28,7 @@ const isChoosing = () => document.body.dataset.view === 'start' && !controller;
 const showLoading = (isLoading) => {
   byId('start-progress').hidden = !isLoading;
   byId('start-choice').hidden = isLoading;
-  byId('start-back').hidden = isLoading || !model;
+  byId('start-back').hidden = isLoading || !page;
 };
 
 const clearError = () => {
@@ -97,9 +97,12 @@ const load = async (what) => {
     model = await loadedOrStopped(wingbeat.load(what.source, { ...options, signal, onProgress: (event) => controller === own && onProgress(event) }), signal);
     local.setModel(model, what.name);
     if (what.kept) remember({ ...what.kept, quant: byId('start-quant').value, device: options.device });
+    showLoading(false);
     await openChat(what.name);
   } catch (error) {
     showLoading(false);
+    // the conversations can be read without a model
+    if (page) await page.refresh();
     document.title = 'wingbeat';
     if (own.signal.aborted) {
       say('The load was cancelled.');
@@ -107,7 +110,6 @@ const load = async (what) => {
     } else showError(error, () => load(what));
   } finally {
     controller = null;
-    showLoading(false);
   }
 };
 

@@ -10,8 +10,8 @@ const server = await serve({ '/demo': join(import.meta.dirname, '../demo/dist') 
 const page = await open(browser, `${server.url}/demo/index.html`);
 await page.setViewport({ width: 1100, height: 620 });
 await page.waitForSelector('#start-models button');
-await page.evaluate(() => [...document.querySelectorAll('#start-models button')].find((button) => button.textContent.includes('Tiny')).click());
-await page.waitForSelector('#app:not([hidden]) #input', { timeout: 120_000 });
+await page.click('[data-id="tiny-rwkv7"]');
+await page.waitForSelector('body[data-view="chat"] #input', { timeout: 120_000 });
 for (const text of ['light', 'a great flood']) {
   await page.type('#input', text);
   await page.keyboard.press('Enter');

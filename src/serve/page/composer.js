@@ -52,7 +52,7 @@ export const showModels = (models, chosen) => {
   const known = models.some((model) => model.id === chosen);
   const options = models.map((model) =>
     el('option', { value: model.id }, model.status && model.status !== 'ready' ? `${model.id} (${model.status})` : model.id));
-  if (chosen && !known) options.unshift(el('option', { value: chosen }, `${chosen} (not served)`));
+  if (chosen && !known) options.unshift(el('option', { value: chosen }, `${chosen} (not available)`));
   if (!options.length) options.push(el('option', { value: '' }, 'no model'));
   const select = byId('model');
   select.replaceChildren(...options);

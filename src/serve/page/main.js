@@ -166,7 +166,7 @@ const actions = {
   toast,
 };
 
-/** Starts the page on a backend. Returns `{refresh}`, which asks the backend for its models again. */
+/** Starts the page on a backend. Returns `{refresh}`, which asks the backend for its models again and shows the page. */
 export const start = async (given) => {
   use(given);
   dialogs.settings = settingsDialog(() => c, () => store.save(c));
@@ -206,5 +206,5 @@ export const start = async (given) => {
   for (const { id, isOpen } of store.list()) if (isOpen && id !== c.id) store.load(id).then((which) => which && resume(which));
   // on a touch screen the focus would open the keyboard
   if (matchMedia('(hover: hover)').matches) composer.focus();
-  return { refresh: loadModels };
+  return { refresh: () => loadModels().then(show) };
 };

@@ -56,6 +56,7 @@ check('a browser without WebGPU says so, and the CPU is left', { fake: { check: 
 check('a load shows bytes, rate, time and stages, and tells them to screen readers', { fake: slow }, async ({ page }) => {
   await page.click('[data-id="tiny-rwkv7"]');
   assert.equal(await focused(page), 'start-cancel');
+  await see(page, '[data-stage="check"]', /Test of the GPU\s*(compares it with the CPU|done)/);
   await see(page, '[data-stage="download"]', /\d+\.\d MB of 40\.0 MB · 8\.0 MB\/s · about \d s left/);
   await page.waitForFunction(() => /^[1-9]\d? % · wingbeat$/.test(document.title));
   const value = await page.$eval('[data-stage="download"] progress', (bar) => bar.value);
@@ -241,6 +242,21 @@ check('the model is changed: the old one is freed, the conversation goes on with
   await inChat(page);
   assert.equal(await page.evaluate(() => fake.freed), 1);
   await see(page, '#model', /RWKV-7 G1 0\.1B/);
+  assert.equal(await page.title(), 'apples · wingbeat');
   assert.match(await ask(page, 'pears'), /The engine is rwkv7-g1d-0\.1b/);
   assert.equal(await page.evaluate(() => fake.requests.at(-1).messages.length), 3);
+});
+
+check('after a failed change of the model, the conversations can be read, and a message says what to do', {}, async ({ page }) => {
+  await loadTiny(page);
+  await ask(page, 'apples');
+  await page.click('#models-open');
+  await page.evaluate(() => (fake.fails = { message: 'the storage of the browser is full', kind: 'memory' }));
+  await page.click('[data-id="rwkv7-g1-0.1b"]');
+  await see(page, '#start-error', /The storage of the browser is full\./);
+  await page.click('#start-back');
+  await inChat(page);
+  await see(page, '#thread', /You wrote “apples”/);
+  await ask(page, 'pears');
+  await see(page, 'article.assistant:last-of-type .failure', /No model is loaded\. Choose one with “Change the model”\./);
 });

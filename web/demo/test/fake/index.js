@@ -109,6 +109,10 @@ export async function load(source, { onProgress, signal, quant, device } = {}) {
   const files = typeof source === 'string' ? source : [...source].map(({ name, url, size }) => ({ name, url, size }));
   fake.calls.push({ files, quant, device });
   const total = 40e6;
+  for (const loaded of [0, 1]) {
+    onProgress?.({ stage: 'check', loaded, total: 1 });
+    await pause(fake.step);
+  }
   for (const [stage, all, count] of [['download', total, 20], ['weights', total, 10], ['kernels', 24, 12]]) {
     for (let i = 0; i <= count; i += 1) {
       onProgress?.({ stage, loaded: Math.round((all / count) * i), total: all, ...(stage === 'download' && { rate: 8e6, file: 'model' }) });
