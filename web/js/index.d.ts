@@ -6,11 +6,15 @@ export type Source =
   | ArrayBuffer
   | ArrayBufferView
   | FileSystemDirectoryHandle
+  | FileSystemFileHandle
   | Iterable<File | string | URL | { name: string; bytes: Uint8Array } | { name: string; blob: Blob } | { name: string; url: string; size?: number; sha256?: string }>;
 
 export interface Progress {
-  /** `check`: the test of the GPU; `download`: bytes from the network; `weights`: bytes that are quantised and on the device; `kernels`: compiled kernels. */
-  stage: 'check' | 'download' | 'weights' | 'kernels';
+  /**
+   * `check`: the test of the GPU; `wait`: another tab loads the same model; `download`: bytes from the network; `weights`: bytes that are quantised and on the device; `kernels`:
+   * compiled kernels.
+   */
+  stage: 'check' | 'wait' | 'download' | 'weights' | 'kernels';
   loaded: number;
   total: number;
   /** Of a download: bytes per second, and the file. */
@@ -46,7 +50,11 @@ export interface LoadOptions {
   prefix_cache?: boolean;
   /** `false` keeps nothing in the storage of the browser. */
   cache?: boolean;
-  /** The SHA-256 of the model's file, or of each file by name. */
+  /** `true` asks the servers whether files in the cache have changed. By default, files in the cache need no request. */
+  revalidate?: boolean;
+  /** Bytes of the pieces in which files are cached. Default 16 MiB. */
+  pieceBytes?: number;
+  /** The SHA-256 of the model's file, or of each file by name. It is compared when a file is cached. */
   integrity?: string | Record<string, string>;
   /** Headers of all requests, such as `authorization`. */
   headers?: Record<string, string>;
@@ -174,8 +182,9 @@ export interface States {
   list(): Promise<StateInfo[]>;
   /** The file of a state, which the program, the server and other pages take. */
   export(name: string): Promise<Blob>;
-  load(name: string, file: Blob | ArrayBuffer | Uint8Array | string | URL): Promise<StateInfo>;
-  save(name: string, handle: FileSystemFileHandle): Promise<void>;
+  load(name: string, file: Blob | ArrayBuffer | Uint8Array | FileSystemFileHandle | string | URL): Promise<StateInfo>;
+  /** `file`: a file handle, or in Node a path. */
+  save(name: string, file: FileSystemFileHandle | string): Promise<void>;
   fork(name: string, to: string): Promise<StateInfo>;
   delete(name: string): Promise<void>;
 }
@@ -222,6 +231,9 @@ export declare class Model {
   drain(): Promise<void>;
   free(): Promise<void>;
 }
+
+/** The version of the package. */
+export declare const version: string;
 
 /** Loads a model. */
 export declare function load(source: Source, options?: LoadOptions): Promise<Model>;

@@ -6,41 +6,51 @@ import { Model } from './model.js';
 
 export { AbortError, BusyError, DeviceError, FileError, InputError, MemoryError, WingbeatError } from './errors.js';
 export { check } from './gpu.js';
-export { Answer, Model } from './model.js';
-export * as cache from './stored.js';
+export { Answer } from './answer.js';
+export { Model } from './model.js';
+export * as cache from './cache/index.js';
+
+/** The version of the package. */
+export const version = '0.1.0';
 
 let n = 0;
-
-/** A list of files, such as a FileList, which is no array. */
-const isList = (source) => typeof source === 'object' && source !== null && typeof source[Symbol.iterator] === 'function' && !ArrayBuffer.isView(source);
 
 /**
  * Loads a model. `source`: an address, `hf:OWNER/REPO[/FILE][@REVISION]`, a File, files, a folder, bytes, or in Node a path.
  */
 export async function load(source, { onProgress, signal, wasm, world, worker, ...options } = {}) {
-  if (signal?.aborted) throw new AbortError();
   const link = await linkTo(worker);
+  if (signal?.aborted) throw new AbortError();
   const assets = {
-    wasm: String(wasm ?? new URL('./wingbeat_bg.wasm', import.meta.url)),
-    world: String(world ?? new URL('./world.vocab', import.meta.url)),
+    wasm: absolute(wasm ?? new URL('./wingbeat_bg.wasm', import.meta.url)),
+    world: absolute(world ?? new URL('./world.vocab', import.meta.url)),
   };
   const id = ++n;
   const stop = () => link.call('abort', { model: id }).catch(() => {});
   signal?.addEventListener('abort', stop, { once: true });
   try {
-    const given = isList(source) ? absolute([...source]) : absolute(source);
-    const info = await link.call('load', { model: id, source: given, options, assets }, { onProgress });
+    const info = await link.call('load', { model: id, source: sendable(source), options, assets }, { onProgress });
     return new Model(link, id, info);
   } finally {
     signal?.removeEventListener('abort', stop);
   }
 }
 
-/** Makes addresses absolute, because a worker from a text has no address that they could be relative to. */
-const absolute = (source) => {
+/** Makes an address of the page absolute: a worker from a blob has no place to be relative to. */
+const absolute = (address) => {
   const base = globalThis.document?.baseURI;
-  if (source instanceof URL) return source.href;
-  if (typeof source === 'string') return base && !/^[a-z][a-z0-9+.-]*:/i.test(source) ? new URL(source, base).href : source;
-  if (Array.isArray(source)) return source.map(absolute);
-  return source?.url && !source.blob ? { ...source, url: absolute(source.url) } : source;
+  const text = String(address);
+  return base && !/^[a-z][a-z0-9+.-]*:/i.test(text) ? new URL(text, base).href : text;
+};
+
+const isBytes = (value) => value instanceof ArrayBuffer || ArrayBuffer.isView(value);
+
+/** Turns a source into what a worker can take. */
+const sendable = (source) => {
+  if (typeof source === 'string' || source instanceof URL) return absolute(source);
+  if (isBytes(source) || typeof source?.[Symbol.iterator] !== 'function') return source;
+  return Array.from(source, (entry) => {
+    if (typeof entry === 'string' || entry instanceof URL) return absolute(entry);
+    return entry?.url ? { ...entry, url: absolute(entry.url) } : entry;
+  });
 };

@@ -4,14 +4,24 @@ import { InputError, WingbeatError, unpacked } from './errors.js';
 
 /** Calls that wait for an answer, and the listeners of their events. */
 class Link {
-  constructor(port) {
+  calls = new Map();
+  n = 0;
+  /** The error that ended the place. */
+  dead = null;
+
+  constructor(port, onEnd) {
     this.port = port;
-    this.calls = new Map();
-    this.n = 0;
+    this.onEnd = onEnd;
     port.onmessage = ({ data }) => this.hear(data);
   }
 
-  hear({ id, result, error, event, progress }) {
+  hear({ id, result, error, event, progress, fatal }) {
+    if (fatal) {
+      const error = unpacked(fatal);
+      // a worker is started again, this place cannot be
+      if (!this.onEnd) error.hint = 'start the page or the program again';
+      return this.fail(error);
+    }
     const call = this.calls.get(id);
     if (!call) return;
     if (event !== undefined) return call.onEvent?.(event);
@@ -23,34 +33,36 @@ class Link {
 
   /** Sends a call. Returns its number and a promise of its result. */
   begin(call, args, { onEvent, onProgress, transfer = [] } = {}) {
+    if (this.dead) throw this.dead;
     const id = ++this.n;
     const result = new Promise((resolve, reject) => this.calls.set(id, { resolve, reject, onEvent, onProgress }));
     try {
       this.port.postMessage({ id, call, args }, transfer);
     } catch (cause) {
       this.calls.delete(id);
-      throw new InputError(`this cannot be sent to the worker: ${cause.message}`, { kind: 'usage', cause });
+      throw new InputError(`this cannot be sent to the worker: ${cause.message}`, { kind: 'usage', cause, hint: 'use plain values, files and bytes' });
     }
     return { id, result };
   }
 
-  call(name, args, options) {
+  async call(name, args, options) {
     return this.begin(name, args, options).result;
   }
 
-  /** Ends all calls with an error. */
+  /** Ends all calls with an error. The next load starts a new place. */
   fail(error) {
+    this.dead ??= error;
     for (const { reject } of this.calls.values()) reject(error);
     this.calls.clear();
+    this.onEnd?.();
   }
 }
 
-const inPlace = async () => {
-  globalThis.wingbeatInPlace = true;
-  const { serve } = await import('./worker.js');
-  const { port1, port2 } = new PairOfPorts();
-  serve(port2);
-  return new Link(port1);
+let serve = null;
+
+/** Sets the function that serves in place, for places that cannot import it later. */
+export const useServe = (given) => {
+  serve = given;
 };
 
 /** Two ports in one place. Unlike a MessageChannel, they copy nothing and do not keep Node alive. */
@@ -59,19 +71,35 @@ class PairOfPorts {
   port2 = { postMessage: (data) => queueMicrotask(() => this.port1.onmessage?.({ data })) };
 }
 
+const inPlace = async () => {
+  serve ??= (await import('./serve.js')).serve;
+  const { port1, port2 } = new PairOfPorts();
+  serve(port2);
+  return new Link(port1);
+};
+
+const ofPolicy = "a content security policy may forbid it: allow `worker-src blob:`, or name the address of the package's worker.js with `worker`";
+
 const inWorker = async (address) => {
   let url = address;
   if (!url) {
     const { default: text } = await import('./worker-text.js');
     url = URL.createObjectURL(new Blob([text], { type: 'text/javascript' }));
   }
-  const worker = new Worker(url, { type: 'module', name: 'wingbeat' });
-  const link = new Link(worker);
+  let worker;
+  const cannot = (cause) => new WingbeatError(`the worker cannot run: ${cause ?? 'it was not loaded'}`, { kind: 'internal', hint: address ? 'check the address in `worker`' : ofPolicy });
+  try {
+    worker = new Worker(url, { type: 'module', name: 'wingbeat' });
+  } catch (error) {
+    throw cannot(error.message);
+  }
+  const link = new Link(worker, () => {
+    worker.terminate();
+    links.delete(address);
+  });
   worker.onerror = (event) => {
     event.preventDefault?.();
-    const hint = address ? 'check the address in `worker`' : 'a content security policy may forbid it: allow `worker-src blob:`, or name the address of the package\'s worker.js with `worker`';
-    link.fail(new WingbeatError(`the worker cannot run: ${event.message ?? 'it was not loaded'}`, { kind: 'internal', hint }));
-    links.delete(address ?? '');
+    link.fail(cannot(event.message));
   };
   return link;
 };
@@ -82,7 +110,11 @@ const links = new Map();
 /** Returns the link to the worker at `address`. `false` means in place. Without an address, the worker comes from the package. */
 export const linkTo = (address) => {
   const hasWorkers = typeof Worker !== 'undefined' && typeof document !== 'undefined';
-  const key = address === false || !hasWorkers ? 'in place' : String(address ?? '');
-  if (!links.has(key)) links.set(key, key === 'in place' ? inPlace() : inWorker(address ? String(address) : ''));
+  const key = address === false || !hasWorkers ? false : String(address ?? '');
+  if (!links.has(key)) {
+    const link = key === false ? inPlace() : inWorker(key);
+    links.set(key, link);
+    link.catch(() => links.delete(key));
+  }
   return links.get(key);
 };

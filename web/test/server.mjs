@@ -6,7 +6,10 @@ import { extname, join, normalize } from 'node:path';
 
 const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/javascript', '.css': 'text/css', '.wasm': 'application/wasm', '.json': 'application/json', '.svg': 'image/svg+xml' };
 
-/** Serves `folders` (`{'/pkg': path}`). `state.fault(request, path)` may return a fault: `{status}`, `{cutAfter: bytes}`, `{whole: true}`, `{flip: offset}`. */
+/**
+ * Serves `folders` (`{'/pkg': path}`). `state.fault(request, path)` may return a fault: `{status, after}` (with `Retry-After`), `{cutAfter: bytes}`,
+ * `{whole: true}` (no ranges), `{flip: offset}`, `{etag: version}`, `{shift: n}` (other bytes than asked for).
+ */
 export async function serve(folders, headers = {}) {
   const state = { log: [], fault: null };
   const server = http.createServer((request, response) => {
@@ -33,6 +36,7 @@ export async function serve(folders, headers = {}) {
     const fault = state.fault?.(request, path) ?? {};
     if (fault.status) {
       response.statusCode = fault.status;
+      if (fault.after) response.setHeader('retry-after', fault.after);
       return response.end();
     }
     response.setHeader('content-type', TYPES[extname(path)] ?? 'application/octet-stream');
@@ -40,8 +44,8 @@ export async function serve(folders, headers = {}) {
     const asked = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
     let [start, end] = [0, size - 1];
     if (asked && !fault.whole) {
-      start = Number(asked[1]);
-      end = asked[2] ? Math.min(Number(asked[2]), size - 1) : size - 1;
+      start = Number(asked[1]) + (fault.shift ?? 0);
+      end = asked[2] ? Math.min(Number(asked[2]) + (fault.shift ?? 0), size - 1) : size - 1;
       response.statusCode = 206;
       response.setHeader('content-range', `bytes ${start}-${end}/${size}`);
       response.setHeader('accept-ranges', 'bytes');

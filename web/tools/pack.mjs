@@ -3,7 +3,7 @@
 // usage: node pack.mjs FOLDER     FOLDER has wingbeat.js and wingbeat_bg.wasm
 
 import { build } from 'esbuild';
-import { copyFileSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
+import { copyFileSync, cpSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { gzipSync } from 'node:zlib';
 
@@ -14,10 +14,16 @@ const out = join(web, 'pkg');
 
 rmSync(out, { recursive: true, force: true });
 mkdirSync(out, { recursive: true });
-for (const name of readdirSync(join(web, 'js'))) copyFileSync(join(web, 'js', name), join(out, name));
+cpSync(join(web, 'js'), out, { recursive: true });
 for (const name of ['wingbeat.js', 'wingbeat_bg.wasm', 'wingbeat.d.ts']) copyFileSync(join(built, name), join(out, name));
 for (const name of ['LICENSE-APACHE', 'LICENSE-MIT']) copyFileSync(join(root, name), join(out, name));
 writeFileSync(join(out, 'world.vocab'), gzipSync(readFileSync(join(root, 'assets/vocab/rwkv_vocab_v20230424.txt')), { level: 9 }));
+
+const { version } = JSON.parse(readFileSync(join(out, 'package.json'), 'utf8'));
+if (!readFileSync(join(out, 'index.js'), 'utf8').includes(`version = '${version}'`)) {
+  console.error(`pack: web/js/index.js has another version than web/js/package.json, ${version}`);
+  process.exit(1);
+}
 
 // Bundlers have no common way to find the file of a worker. A worker from a text needs none, and also works from another origin.
 const worker = await build({

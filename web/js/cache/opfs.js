@@ -1,0 +1,90 @@
+// Reads and writes small folders of the origin-private file system (OPFS).
+
+import { MemoryError } from '../errors.js';
+
+const FOLDER = 'wingbeat-cache';
+
+/** Returns the folder of the cache. */
+export const root = async () => (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
+
+/** Returns whether this place has the file system. Private windows of some browsers have none. */
+export const isAvailable = async () => {
+  try {
+    await root();
+    return true;
+  } catch {
+    return false;
+  }
+};
+
+const mb = (n) => `${Math.round(n / 1e6)} MB`;
+
+const full = async (error, what) => {
+  const { usage = 0, quota = 0 } = (await navigator.storage.estimate?.()) ?? {};
+  return new MemoryError(`the browser's storage is full: ${what} does not fit; ${mb(usage)} of ${mb(quota)} are in use`, {
+    kind: 'memory',
+    cause: error,
+    hint: 'remove models with `wingbeat.cache.remove`, free disk space, or load with `cache: false`',
+  });
+};
+
+/** Turns an error of a full storage into one that says so. Returns other errors as they are. */
+export const explained = (error, what) => (error?.name === 'QuotaExceededError' || /quota/i.test(error?.message ?? '') ? full(error, what) : error);
+
+/** Returns the folder of a name, and creates it if it is missing. */
+export const folderOf = async (name) => {
+  try {
+    return await (await root()).getDirectoryHandle(name, { create: true });
+  } catch (error) {
+    throw await explained(error, 'a folder');
+  }
+};
+
+async function writeInPlace(file, bytes) {
+  const access = await file.createSyncAccessHandle();
+  try {
+    access.truncate(0);
+    for (let at = 0; at < bytes.length; ) {
+      const n = access.write(at ? bytes.subarray(at) : bytes, { at });
+      if (!n) throw new DOMException('the file cannot be written', 'QuotaExceededError');
+      at += n;
+    }
+    access.flush();
+  } finally {
+    access.close();
+  }
+}
+
+/** Writes a file. A file whose writing was interrupted may have any content. */
+export async function write(folder, name, bytes) {
+  try {
+    const file = await folder.getFileHandle(name, { create: true });
+    // only dedicated workers have access handles, and only they are in every browser that has OPFS
+    if (file.createSyncAccessHandle && typeof WorkerGlobalScope !== 'undefined') return await writeInPlace(file, bytes);
+    const out = await file.createWritable();
+    await out.write(bytes);
+    await out.close();
+  } catch (error) {
+    throw await explained(error, `a piece of ${mb(bytes.length)}`);
+  }
+}
+
+/** Returns the bytes of a file from `start` to `end`, or null if it cannot be read. */
+export const read = async (folder, name, start, end) => {
+  try {
+    const file = await (await folder.getFileHandle(name)).getFile();
+    return new Uint8Array(await (start === undefined ? file : file.slice(start, end)).arrayBuffer());
+  } catch {
+    return null;
+  }
+};
+
+/** Returns the value of a JSON file, or null if it cannot be read. */
+export const readJson = async (folder, name) => {
+  const bytes = await read(folder, name);
+  try {
+    return bytes && JSON.parse(new TextDecoder().decode(bytes));
+  } catch {
+    return null;
+  }
+};

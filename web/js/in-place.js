@@ -1,0 +1,9 @@
+// wingbeat for places that can import nothing later, such as service workers: `import * as wingbeat from 'wingbeat/in-place'`. Models run in the place
+// that loads them.
+
+import { useServe } from './link.js';
+import { serve } from './serve.js';
+
+useServe(serve);
+
+export * from './index.js';

@@ -1,0 +1,120 @@
+// Opens the files of a model, and makes the object that the WebAssembly module reads.
+
+import { FileError } from '../errors.js';
+import { CachedFile } from '../cache/pieces.js';
+import { entryOf, isWhole } from '../cache/entries.js';
+import { isAvailable } from '../cache/opfs.js';
+import { VOCABULARY } from './choose.js';
+import { UrlFile, stat } from './http.js';
+import { BlobFile, MemoryFile, PathFile } from './readers.js';
+import { whole } from './request.js';
+
+/** Files up to this size are read as a whole where a server has no ranges. */
+const WHOLE_BYTES = 64 << 20;
+
+/** Counts bytes from the network, and tells `listener`. */
+class Progress {
+  loaded = 0;
+  total = 0;
+  arrived = 0;
+
+  constructor(listener) {
+    this.listener = listener;
+  }
+
+  add(n, file) {
+    this.began ??= performance.now();
+    this.loaded += n;
+    this.arrived += n;
+    const seconds = Math.max(0.05, (performance.now() - this.began) / 1000);
+    this.listener?.({ stage: 'download', loaded: Math.min(this.loaded, this.total), total: this.total, file, rate: Math.round(this.arrived / seconds) });
+  }
+}
+
+/** Returns what reads a file from the network, and what is known about the file. */
+async function fromNetwork({ name, url, bytes, size: announced }, known, { signal, headers, progress }) {
+  if (bytes) return { source: new MemoryFile(bytes), size: bytes.length, etag: null };
+  const about = known ? { size: known.size, etag: known.etag, ranged: true } : await stat(url, { signal, headers });
+  const size = about.size ?? announced ?? null;
+  if (announced && size !== announced) {
+    throw new FileError(`${url}: expected ${announced} bytes, found ${size}`, { kind: 'file', hint: 'the file was cut while it was copied to the server, or its list is older than the file' });
+  }
+  if (about.ranged) {
+    const source = new UrlFile(url, { size, etag: about.etag, signal, headers, onBytes: (n) => progress.add(n, name) });
+    return { source, size, etag: about.etag, isCounted: true };
+  }
+  if (size !== null && size > WHOLE_BYTES) {
+    const hint = 'serve the file from a server that has ranges (206 Partial Content), or download it and load it as a File';
+    throw new FileError(`${url}: the server has no ranges, and sends only the whole file of ${Math.round(size / 1e6)} MB`, { kind: 'file', hint });
+  }
+  const all = (await whole(url, { signal, headers })).bytes;
+  return { source: new MemoryFile(all), size: all.length, etag: about.etag };
+}
+
+async function openUrl(entry, { cache, revalidate, expected, pieceBytes, ...options }) {
+  const { signal, progress } = options;
+  const kept = cache ? await entryOf(entry.url) : null;
+  const isKept = kept && isWhole(kept) && !revalidate;
+  const { source, size, etag, isCounted } = await fromNetwork(isKept ? { ...entry, bytes: null } : entry, isKept ? kept : null, options);
+  const file = cache ? await CachedFile.open(entry.url, { source, size, etag, expected, signal, ...(pieceBytes ? { pieceBytes } : {}) }) : source;
+  if (isCounted) {
+    progress.total += size;
+    if (cache) progress.loaded += file.bytes;
+  }
+  return file;
+}
+
+const openOne = (entry, options) => {
+  if (entry.url) return openUrl(entry, options);
+  if (entry.blob) return new BlobFile(entry.blob);
+  return entry.path ? PathFile.open(entry.path) : new MemoryFile(entry.bytes);
+};
+
+const expectedOf = (entry, main, integrity) => (typeof integrity === 'string' ? entry.name === main && integrity : integrity?.[entry.name]) || entry.sha256 || null;
+
+/**
+ * Opens the files that `find` returned. `world` returns the vocabulary of World models, for models that bring none. Returns the object that the module
+ * reads as `source`, and the end of the work: `complete` and `close`.
+ */
+export async function open(found, { onDownload, cache = true, world, integrity, ...options } = {}) {
+  const progress = new Progress(onDownload);
+  const useCache = cache !== false && (await isAvailable());
+  const files = [];
+  const opened = [];
+  const add = (name, file) => {
+    files.push({ name, size: file.size });
+    opened.push(file);
+  };
+  const close = () => Promise.all(opened.map((file) => file.close?.()));
+  try {
+    for (const entry of found.files) {
+      add(entry.name, await openOne(entry, { ...options, cache: useCache, progress, expected: expectedOf(entry, found.main, integrity) }));
+    }
+    if (world && !found.files.some((file) => VOCABULARY.test(file.name))) add('rwkv_vocab_v20230424.txt', new MemoryFile(await world()));
+  } catch (error) {
+    await close();
+    throw error;
+  }
+  let failure = null;
+  const read = async (file, ranges) => {
+    try {
+      return await opened[file].read(Array.from(ranges));
+    } catch (error) {
+      failure ??= error;
+      throw error;
+    }
+  };
+  return {
+    source: { name: found.name, main: found.main ?? undefined, files, read },
+    /** The first error of reading. The module loses its cause. */
+    get failure() {
+      return failure;
+    },
+    /** Fetches what the load did not read, compares hashes, and remembers the list of files. */
+    async complete() {
+      for (const file of opened) await file.complete?.();
+      await found.keep?.();
+    },
+    close,
+  };
+}
