@@ -49,7 +49,7 @@ const showError = (error, again) => {
 /** Shows below the speed where the model runs. */
 const showDevice = ({ device, dtype, notes }, name) => {
   byId('device')?.remove();
-  const words = [name, dtype, device.kind === 'cpu' ? 'on the CPU' : `on ${device.name}`].filter(Boolean).join(' · ');
+  const words = [name, dtype, device.backend === 'cpu' ? 'on the CPU' : `on ${device.name}`].filter(Boolean).join(' · ');
   byId('speed').after(el('p', { id: 'device', class: 'fine' }, words, ...(notes ?? []).map((note) => ` ${sentence(note)}`)));
 };
 

@@ -51,6 +51,7 @@ check('a browser without WebGPU says so, and the CPU is left', { fake: { check: 
   await page.select('#start-device', 'cpu');
   await loadTiny(page);
   assert.equal((await calls(page))[0].device, 'cpu');
+  assert.match(await page.$eval('#device', (element) => element.textContent), /Tiny RWKV-7 · f16 · on the CPU/);
 });
 
 check('a load shows bytes, rate, time and stages, and tells them to screen readers', { fake: slow }, async ({ page }) => {

@@ -29,6 +29,9 @@ check('the tiny model answers, keeps states, and does so offline after a reload'
   assert.equal(await ask(page, 'light'), first, 'greedy answers are equal');
 
   await page.waitForFunction(() => navigator.serviceWorker.controller?.state === 'activated');
+  const kept = await page.evaluate(async () => (await Promise.all((await caches.keys()).map(async (name) => (await caches.open(name)).keys()))).flat().map(({ url }) => url));
+  assert.ok(kept.some((url) => url.endsWith('/wingbeat/wingbeat_bg.wasm')));
+  assert.deepEqual(kept.filter((url) => /\/models\/|\.(safetensors|pth|gguf)/.test(url)), []);
   server.isDown = true;
   await page.reload();
   await page.waitForSelector('#start-models button');
@@ -45,11 +48,13 @@ check('the tiny model answers, keeps states, and does so offline after a reload'
   await see(page, '#device', /Tiny RWKV-7/);
 });
 
-check('a long answer is stopped, and an address that is missing says what to do', { skip }, async ({ page }) => {
+check('on the GPU, a long answer is stopped, and an address that is missing says what to do', { skip }, async ({ page }) => {
   await page.type('#start-url', 'absent.safetensors');
   await page.keyboard.press('Enter');
   await see(page, '#start-error', /404.*\n+.*[Cc]heck/s);
+  await page.select('#start-device', 'gpu');
   await loadTiny(page);
+  assert.match(await page.$eval('#device', (element) => element.textContent), /Tiny RWKV-7 · f16 · on (?!the CPU)/);
   await page.type('#input', 'the wisdom of Solomon');
   await page.keyboard.press('Enter');
   await page.waitForFunction(() => document.querySelector('article.assistant .content')?.innerText.length > 10);

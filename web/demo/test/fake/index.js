@@ -64,7 +64,7 @@ class Model {
   known = new Map();
 
   constructor(name, device) {
-    this.info = { name, n_params: 2e6, weights_hash: `hash of ${name}`, dtype: 'f16', notes: fake.notes ?? [], device: { name: 'Test GPU', kind: device === 'cpu' ? 'cpu' : 'gpu' } };
+    this.info = { name, n_params: 2e6, weights_hash: `hash of ${name}`, dtype: 'f16', notes: fake.notes ?? [], device: { name: 'Test GPU', backend: device === 'cpu' ? 'cpu' : 'webgpu' } };
     const { known } = this;
     const found = (name) => {
       if (!known.has(name)) throw new WingbeatError(`unknown state ${name}`, { field: 'state' });
