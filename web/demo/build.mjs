@@ -19,8 +19,10 @@ const out = values.out ?? join(here, 'dist');
 const OF_SERVERS = new Set(['index.html', 'server.js', 'http.js', 'sse.js']);
 
 /** Scripts of this page only, WebAssembly, and the package's worker, which is a blob. Weights come from any address. */
-const POLICY =
-  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self'; img-src 'self' data:; connect-src * blob:; base-uri 'none'; form-action 'none'";
+const POLICY = [
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self'; img-src 'self' data:",
+  "connect-src * blob:; base-uri 'none'; form-action 'none'",
+].join('; ');
 
 for (const [name, folder] of [['package', pkg], ['tiny', tiny]]) {
   if (existsSync(join(folder, 'index.js'))) continue;
@@ -43,8 +45,10 @@ const replaced = (html, from, to) => {
   return html.replace(from, () => to);
 };
 let html = readFileSync(join(page, 'index.html'), 'utf8');
-html = replaced(html, '<meta name="referrer"', `<meta http-equiv="Content-Security-Policy" content="${POLICY}">\n<meta name="description" content="A language model that runs in this browser, on WebGPU.">\n<meta name="referrer"`);
-html = replaced(html, '<link rel="stylesheet" href="page/markdown.css">', '<link rel="stylesheet" href="page/markdown.css">\n<link rel="stylesheet" href="demo/start.css">');
+const about = '<meta name="description" content="A language model that runs in this browser, on WebGPU.">';
+const styles = '<link rel="stylesheet" href="page/markdown.css">';
+html = replaced(html, '<meta name="referrer"', `<meta http-equiv="Content-Security-Policy" content="${POLICY}">\n${about}\n<meta name="referrer"`);
+html = replaced(html, styles, `${styles}\n<link rel="stylesheet" href="demo/start.css">`);
 html = replaced(html, 'src="page/server.js"', 'src="demo/start.js"');
 html = replaced(html, '<body>', '<body data-view="start">');
 html = replaced(html, '<div id="app">', `${readFileSync(join(here, 'start.html'), 'utf8')}<div id="app">`);

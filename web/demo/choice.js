@@ -19,8 +19,12 @@ export const entries = async () => {
 
 const facts = (entry) => [entry.size, entry.licence && `licence ${entry.licence}`].filter(Boolean).join(' · ');
 
+const linkTo = (entry) =>
+  el('a', { href: entry.page, target: '_blank', rel: 'noopener' }, 'model’s page', el('span', { class: 'hidden' }, ` of ${entry.name} (new tab)`));
+
 const row = (entry, { isLast, isHere, load }) => {
-  const button = el('button', { class: isLast ? 'solid' : 'plain', type: 'button', 'aria-label': `Load ${entry.name}`, 'data-id': entry.id, onclick: () => load(entry) }, 'Load');
+  const attributes = { class: isLast ? 'solid' : 'plain', type: 'button', 'aria-label': `Load ${entry.name}`, 'data-id': entry.id };
+  const button = el('button', { ...attributes, onclick: () => load(entry) }, 'Load');
   return el(
     'li',
     {},
@@ -29,7 +33,7 @@ const row = (entry, { isLast, isHere, load }) => {
       {},
       el('strong', {}, entry.name, isLast && el('span', { class: 'chip' }, 'last used'), isHere && el('span', { class: 'chip' }, 'downloaded')),
       el('span', {}, entry.about),
-      el('span', { class: 'fine' }, facts(entry), entry.page && [' · ', el('a', { href: entry.page, target: '_blank', rel: 'noopener' }, 'model’s page', el('span', { class: 'hidden' }, ` of ${entry.name} (new tab)`))]),
+      el('span', { class: 'fine' }, facts(entry), ...(entry.page ? [' · ', linkTo(entry)] : [])),
     ),
     button,
   );
@@ -40,7 +44,9 @@ const showModels = (list, cached, load) => {
   const previous = last();
   const complete = new Set(cached.filter((file) => file.isComplete).map((file) => file.url));
   const isLast = (entry) => previous?.id === entry.id;
-  const rows = list.toSorted((a, b) => isLast(b) - isLast(a)).map((entry) => row(entry, { isLast: isLast(entry), isHere: addresses(entry).every((url) => complete.has(url)), load }));
+  const isHere = (entry) => addresses(entry).every((url) => complete.has(url));
+  const sorted = list.toSorted((a, b) => isLast(b) - isLast(a));
+  const rows = sorted.map((entry) => row(entry, { isLast: isLast(entry), isHere: isHere(entry), load }));
   byId('start-models').replaceChildren(...rows);
 };
 

@@ -68,7 +68,8 @@ const keep = async (name) => {
   try {
     await kept.put({ model: weights(), name, tokens, bytes, created, file });
   } catch (error) {
-    throw new BackendError(`The state ${name} lasts until this page is closed: the storage of the browser did not take it (${error.message}). Download it to keep it.`);
+    const why = `the storage of the browser did not take it (${error.message})`;
+    throw new BackendError(`The state ${name} lasts until this page is closed: ${why}. Download it to keep it.`);
   }
 };
 
