@@ -27,7 +27,7 @@ export async function serve(folders, headers = {}) {
       response.setHeader('content-type', 'text/html');
       return response.end(content);
     }
-    const file = prefix && !content ? join(folders[prefix], normalize(path.slice(prefix.length))) : null;
+    const file = prefix && typeof folders[prefix] === 'string' ? join(folders[prefix], normalize(path.slice(prefix.length))) : null;
     if (!content && (!file || !existsSync(file) || statSync(file).isDirectory())) {
       response.statusCode = 404;
       return response.end();
