@@ -1,15 +1,15 @@
 // The GPU of this place.
 
+import { DeviceError } from './errors.js';
 import { isNode, optionalPackage } from './node.js';
 
 /** In Node, gives the module a GPU through the npm package `webgpu`, if it is installed. Browsers and Deno have their own. */
-export async function settled(device) {
-  if (device === 'cpu' || globalThis.navigator?.gpu || !isNode) return;
+async function takePackage() {
   let webgpu;
   try {
     webgpu = await optionalPackage('webgpu');
   } catch {
-    return; // `auto` takes the CPU; `gpu` is refused by the module
+    return;
   }
   Object.assign(globalThis, webgpu.globals);
   const gpu = webgpu.create((process.env.WINGBEAT_DAWN ?? '').split(',').filter(Boolean));
@@ -22,6 +22,41 @@ export async function settled(device) {
       return value === globalThis;
     }
   };
+}
+
+/** Says why there is no WebGPU here, and what to do. */
+const missing = () => {
+  if (isNode) {
+    const hint = globalThis.Deno ? 'run Deno with --unstable-webgpu' : 'run `npm install webgpu`';
+    return { verdict: 'This program has no WebGPU, so only small models run, on the CPU.', hint };
+  }
+  if (globalThis.isSecureContext === false) return { verdict: 'WebGPU needs a secure page (https, or localhost).', hint: 'open the page over https' };
+  const hint = 'use a current Chrome, Edge, Firefox or Safari; on Linux, WebGPU may have to be switched on';
+  return { verdict: 'This browser has no WebGPU, so only small models run, on the CPU.', hint };
+};
+
+const noAdapter = () => ({
+  verdict: 'WebGPU is here, but offers no GPU, so only small models run, on the CPU.',
+  hint: isNode ? 'install a driver of the GPU (Vulkan, Metal or Direct3D 12)' : 'update the driver of the graphics card; in Chrome, the page chrome://gpu says why',
+});
+
+/** Returns an adapter of this place, or null. */
+async function adapterOf(gpu) {
+  try {
+    return await gpu.requestAdapter({ powerPreference: 'high-performance' });
+  } catch {
+    return null;
+  }
+}
+
+/** Prepares the GPU for the module. Throws if `device` asks for a GPU and there is none. */
+export async function settled(device) {
+  if (device === 'cpu') return;
+  if (!globalThis.navigator?.gpu && isNode) await takePackage();
+  if (!device?.startsWith('gpu')) return; // `auto` takes the CPU
+  const gpu = globalThis.navigator?.gpu;
+  const found = !gpu ? missing() : (await adapterOf(gpu)) ? null : noAdapter();
+  if (found) throw new DeviceError(`device: ${found.verdict}`, { kind: 'device', field: 'device', hint: `${found.hint}; or load with device "cpu"` });
 }
 
 const GB = 1e9;
@@ -37,23 +72,9 @@ export async function check({ bytes = 0 } = {}) {
   if (estimate) report.storage = { usage: estimate.usage, quota: estimate.quota };
   await settled().catch(() => {});
   const gpu = globalThis.navigator?.gpu;
-  if (!gpu) {
-    const isInsecure = globalThis.isSecureContext === false;
-    report.verdict = isInsecure ? 'WebGPU needs a secure page (https, or localhost).' : 'This browser has no WebGPU, so only small models run, on the CPU.';
-    report.hint = isInsecure ? 'open the page over https' : 'use a current Chrome, Edge, Firefox or Safari; on Linux, WebGPU may have to be switched on';
-    return report;
-  }
-  let adapter = null;
-  try {
-    adapter = await gpu.requestAdapter({ powerPreference: 'high-performance' });
-  } catch {
-    // the same as none
-  }
-  if (!adapter) {
-    report.verdict = 'This browser has WebGPU, but offers no GPU, so only small models run, on the CPU.';
-    report.hint = 'update the driver of the graphics card; the page chrome://gpu says why';
-    return report;
-  }
+  if (!gpu) return Object.assign(report, missing());
+  const adapter = await adapterOf(gpu);
+  if (!adapter) return Object.assign(report, noAdapter());
   const { vendor, architecture, device, description, isFallbackAdapter } = adapter.info ?? {};
   const limits = Object.fromEntries(
     ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupStorageSize', 'maxStorageBuffersPerShaderStage'].map((name) => [name, adapter.limits[name]]),

@@ -30,7 +30,13 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   signal?.addEventListener('abort', stop, { once: true });
   try {
     const info = await link.call('load', { model: id, source: sendable(source), options, assets }, { onProgress });
-    return new Model(link, id, info);
+    const model = new Model(link, id, info);
+    // the load may have ended before the worker heard of the stop
+    if (signal?.aborted) {
+      await model.free();
+      throw new AbortError();
+    }
+    return model;
   } finally {
     signal?.removeEventListener('abort', stop);
   }

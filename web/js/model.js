@@ -79,7 +79,8 @@ export class Model {
 
   /** Frees the memory of the model. Texts that are being written end with an error. */
   async free() {
-    await this.#link.call('free', { model: this.#id });
+    // a place that ended took its models with it
+    if (!this.#link.dead) await this.#link.call('free', { model: this.#id });
   }
 
   async [Symbol.asyncDispose ?? Symbol.for('Symbol.asyncDispose')]() {
