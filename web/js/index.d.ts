@@ -11,8 +11,8 @@ export type Source =
 
 export interface Progress {
   /**
-   * `check`: the test of the GPU; `wait`: another tab loads the same model; `download`: bytes from the network; `weights`: bytes that are quantised and on the device; `kernels`:
-   * compiled kernels.
+   * `check`: the test of the GPU; `wait`: another tab loads the same model; `download`: bytes from the network; `weights`: bytes that are quantised and
+   * on the device; `kernels`: compiled kernels.
    */
   stage: 'check' | 'wait' | 'download' | 'weights' | 'kernels';
   loaded: number;

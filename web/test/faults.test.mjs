@@ -52,7 +52,7 @@ test('all requests of a lost device say that they can be sent again', async () =
       devices.push(device);
       return device;
     };
-    const model = await wingbeat.load(files, { device: 'gpu', worker: false, slots: 2 });
+    const model = await wingbeat.load(files, { device: 'gpu', worker: false, slots: 2, selfTest: false });
     const ask = () => model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
     const before = await ask();
     const texts = [0, 1].map(() =>
@@ -137,7 +137,7 @@ test('a load is stopped at any moment, and the next one works', async () => {
 
 test('a missing module, worker or option is named', async () => {
   const found = await run(async () => [
-    await failed(() => wingbeat.load(files, { wasm: '/nothing/a.wasm' })),
+    await failed(() => wingbeat.load(files, { device: 'cpu', wasm: '/nothing/a.wasm' })),
     await failed(() => wingbeat.load(files, { worker: '/nothing/worker.js' })),
     await failed(() => wingbeat.load(files, { qaunt: 'i8' })),
     await failed(() => wingbeat.load({ files: () => 1 })),

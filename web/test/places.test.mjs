@@ -41,7 +41,7 @@ before(async () => {
   folder = mkdtempSync(join(tmpdir(), 'wingbeat-places-'));
   const files = JSON.stringify(['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt']);
   const scripts = {
-    '/own/worker.js': script('/pkg/index.js', files, { device: 'gpu' }, 'postMessage'),
+    '/own/worker.js': script('/pkg/index.js', files, { device: 'gpu', selfTest: false }, 'postMessage'),
     '/own/service.js': inFunction(script('/pkg/in-place.js', files, { device: 'cpu' }, 'event.source.postMessage'), (work) => `onmessage = (event) => event.waitUntil(${work});`),
     '/own/shared.js': inFunction(script('/pkg/index.js', files, { device: 'cpu' }, 'port.postMessage'), (work) => `onconnect = ({ ports: [port] }) => ${work};`),
   };
@@ -119,11 +119,11 @@ const path = JSON.stringify(join(web, 'pkg-tiny/tiny-rwkv7.safetensors'));
 
 test('Node with the package webgpu', { skip: !existsSync(ICD) && `no ${ICD}` }, () => {
   const environment = { VK_ICD_FILENAMES: ICD, WINGBEAT_DAWN: 'backend=vulkan' };
-  expected(runWith('node', [], script('wingbeat', path, { device: 'gpu' }, print), environment), 'webgpu');
+  expected(runWith('node', [], script('wingbeat', path, { device: 'gpu', selfTest: false }, print), environment), 'webgpu');
 });
 
 test('Node without it says what is missing', () => {
-  const { error } = runWith('node', [], script('wingbeat', path, { device: 'gpu' }, print));
+  const { error } = runWith('node', [], script('wingbeat', path, { device: 'gpu', selfTest: false }, print));
   assert.match(error, /DeviceError: .*npm install webgpu/);
 });
 
