@@ -125,7 +125,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n) && !is_head(n)).collect();
     let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
-    for dtype in checkpoint.names().filter_map(|n| checkpoint.dtype(n)) {
+    for dtype in checkpoint.names().filter_map(|n| checkpoint.stored_dtype(n)) {
         if dtype.size_bytes().is_none() && !matches!(dtype, DType::Coded(_)) {
             *widened.entry(dtype).or_default() += 1;
         }
@@ -139,7 +139,7 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
         let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
         notes.push(format!("{} are converted to {stored}, the nearest supported format", kinds.join(", ")));
     }
-    let coded_as = |part: &MatrixPart| match checkpoint.dtype(&part.tensor)? {
+    let coded_as = |part: &MatrixPart| match checkpoint.stored_dtype(&part.tensor)? {
         DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
         _ => None,
     };

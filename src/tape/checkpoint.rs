@@ -16,7 +16,7 @@ impl Source for Checkpoint {
     /// Returns the element type of a tensor. A tensor that is multiplied by a scale when it is read counts as F32, because products may exceed
     /// the range of the stored type.
     fn dtype(&self, name: &str) -> Option<DType> {
-        if self.is_scaled(name) { Some(DType::F32) } else { Checkpoint::dtype(self, name) }
+        if self.is_scaled(name) { Some(DType::F32) } else { self.stored_dtype(name) }
     }
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
@@ -62,7 +62,7 @@ impl Source for FetchedTensors {
     }
 
     fn dtype(&self, name: &str) -> Option<DType> {
-        Source::dtype(self.checkpoint(), name)
+        self.checkpoint().dtype(name)
     }
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {

@@ -214,7 +214,7 @@ mod tests {
                 let shape = whole.shape(tensor).unwrap();
                 let (want, fetched) = (whole.require(tensor, &shape).unwrap(), pollster::block_on(by_ranges.fetch(&[tensor])).unwrap());
                 let found = fetched.require(tensor, &shape).unwrap();
-                assert_eq!((found.dtype(), by_ranges.dtype(tensor)), (want.dtype(), Some(want.dtype())), "{name} {tensor}");
+                assert_eq!((found.dtype(), by_ranges.stored_dtype(tensor)), (want.dtype(), Some(want.dtype())), "{name} {tensor}");
                 assert_eq!(found.to_f32().unwrap(), want.to_f32().unwrap(), "{name} {tensor}");
                 let n = want.len().min(3);
                 let some = pollster::block_on(by_ranges.elements(&[(tensor, want.len() - n, n)])).unwrap().concat();

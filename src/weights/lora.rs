@@ -181,7 +181,7 @@ impl Lora {
     pub(super) fn check(&self, model: &Checkpoint) -> Result<()> {
         let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.place());
         let find = |target: &str, name: &str| {
-            model.shape(target).zip(model.dtype(target)).ok_or_else(|| {
+            model.shape(target).zip(model.stored_dtype(target)).ok_or_else(|| {
                 let e = Error::model(format!("the model has no tensor {target}"));
                 at(e.hint("use the model on which the adapter was trained"), name)
             })

@@ -293,8 +293,8 @@ impl Checkpoint {
         self.slot(name).map(TensorSlot::shape)
     }
 
-    /// Returns the type of a tensor's elements, or `None` if no tensor has this name.
-    pub fn dtype(&self, name: &str) -> Option<DType> {
+    /// Returns the type of a tensor's elements in the file, or `None` if no tensor has this name.
+    pub fn stored_dtype(&self, name: &str) -> Option<DType> {
         self.slot(name).map(|slot| slot.located.dtype())
     }
 
