@@ -3,6 +3,7 @@
 import { alone } from './cache/lock.js';
 import { AbortError, DeviceError, InputError } from './errors.js';
 import { settled } from './gpu.js';
+import { checkMemory } from './memory.js';
 import { start, thrown, wasm, worldVocabulary } from './module.js';
 import { refusal, wrong } from './selftest.js';
 import { find } from './sources/find.js';
@@ -60,6 +61,7 @@ export class Hosted {
     const files = await open(found, { ...picked(options, SOURCE_OPTIONS), signal, world, onDownload: progress });
     let model = null;
     try {
+      checkMemory(files.source.files, options.quant);
       const tell = (stage, loaded, total) => signal?.aborted || progress?.({ stage, loaded, total });
       const asked = { ...picked(options, MODEL_OPTIONS), ...(this.device && { device: this.device }) };
       model = await wasm.Model.load(files.source, JSON.stringify(asked), tell);

@@ -256,6 +256,21 @@ test('a lost device is replaced once, and its texts say so', async () => {
   assert.equal(found.n, 2);
 });
 
+test('a model that is larger than the memory is refused before it is read', async () => {
+  const small = await open(browser, server.url);
+  const found = await small.evaluate(async () => {
+    Object.defineProperty(Navigator.prototype, 'deviceMemory', { get: () => 0.005, configurable: true });
+    const wingbeat = await import('/pkg/index.js');
+    const load = (options) => wingbeat.load(['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'], { device: 'cpu', worker: false, cache: false, ...options });
+    const refused = await load().catch(({ name, message, hint }) => ({ name, message, hint }));
+    return { refused, fits: (await load({ quant: 'i8' })).info.dtype };
+  });
+  await small.close();
+  assert.equal(found.refused.name, 'MemoryError', JSON.stringify(found));
+  assert.match(`${found.refused.message} ${found.refused.hint}`, /weights take about .* GB.*`quant: "i4"`/);
+  assert.equal(found.fits, 'i8');
+});
+
 test('check() says in words what the browser can run', async () => {
   const found = await run(async () => [await wingbeat.check(), await wingbeat.check({ bytes: 1e15 })]);
   assert.ok(found[0].ok && found[0].gpu.limits.maxBufferSize > 0, JSON.stringify(found[0]));
