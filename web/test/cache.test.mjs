@@ -73,7 +73,9 @@ test('a second visit needs no request', async () => {
 
 test('a stopped download goes on where it was', async () => {
   await fresh();
+  server.fault = (_, path) => (path.endsWith('.safetensors') && bytesAsked() > 2 * PIECE ? { delay: 1000 } : {});
   const stopped = await load(files(), { stopAt: 2 * PIECE });
+  server.fault = null;
   assert.equal(stopped.error?.name, 'AbortError', JSON.stringify(stopped.error));
   const before = (await page.evaluate(async () => (await import('/pkg/index.js')).cache.list())).find(({ url }) => url.endsWith('.safetensors'));
   assert.ok(before.bytes >= PIECE && !before.isComplete, JSON.stringify(before));
@@ -143,7 +145,16 @@ test('a full storage is explained', async () => {
   await client.send('Storage.overrideQuotaForOrigin', { origin: server.url, quotaSize: 2_000_000 });
   const { error } = await load(files());
   assert.equal(error?.name, 'MemoryError', JSON.stringify(error));
-  assert.match(`${error.message} ${error.hint}`, /storage is full.*2 MB.*wingbeat\.cache\.remove/s);
+  assert.match(`${error.message} ${error.hint}`, /storage is full: a file of .+B does not fit; the disk may be full.*wingbeat\.cache\.remove/s);
+  await client.send('Storage.overrideQuotaForOrigin', { origin: server.url });
+  server.log.length = 0;
+  const early = await page.evaluate(async (files) => {
+    const wingbeat = await import('/pkg/index.js');
+    StorageManager.prototype.estimate = async () => ({ usage: 1e6, quota: 3e6 });
+    return wingbeat.load(files, { device: 'cpu', worker: false }).then(String, (error) => `${error.name}: ${error.message}`);
+  }, files());
+  assert.match(early, /MemoryError: .*the download of \d\.\d MB does not fit; 1\.0 MB of 3\.0 MB are in use/);
+  assert.equal(bytesAsked(), 0);
   assert.equal((await load(files(), { cache: false })).hash, HASH);
 });
 

@@ -8,11 +8,11 @@ const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/ja
 
 /**
  * Serves `folders` (`{'/pkg': path}`). `state.fault(request, path)` may return a fault: `{status, after}` (with `Retry-After`), `{cutAfter: bytes}`,
- * `{whole: true}` (no ranges), `{flip: offset}`, `{etag: version}`, `{shift: n}` (other bytes than asked for).
+ * `{whole: true}` (no ranges), `{flip: offset}`, `{etag: version}`, `{shift: n}` (other bytes than asked for), `{delay: ms}`.
  */
 export async function serve(folders, headers = {}) {
   const state = { log: [], fault: null };
-  const server = http.createServer((request, response) => {
+  const server = http.createServer(async (request, response) => {
     const { pathname } = new URL(request.url, 'http://x');
     const path = decodeURIComponent(pathname);
     state.log.push({ method: request.method, path, range: request.headers.range ?? null });
@@ -34,6 +34,7 @@ export async function serve(folders, headers = {}) {
     }
     const size = content ? content.length : statSync(file).size;
     const fault = state.fault?.(request, path) ?? {};
+    if (fault.delay) await new Promise((done) => setTimeout(done, fault.delay));
     if (fault.status) {
       response.statusCode = fault.status;
       if (fault.after) response.setHeader('retry-after', fault.after);

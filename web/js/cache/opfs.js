@@ -17,19 +17,27 @@ export const isAvailable = async () => {
   }
 };
 
-const mb = (n) => `${Math.round(n / 1e6)} MB`;
+const mb = (n) => (n < 1e6 ? `${Math.ceil(n / 1e3)} kB` : `${n < 1e7 ? (n / 1e6).toFixed(1) : Math.round(n / 1e6)} MB`);
 
-const full = async (error, what) => {
-  const { usage = 0, quota = 0 } = (await navigator.storage.estimate?.()) ?? {};
-  return new MemoryError(`the browser's storage is full: ${what} does not fit; ${mb(usage)} of ${mb(quota)} are in use`, {
+const full = async (error, what, needed = 0) => {
+  const { usage = 0, quota = 0 } = (await navigator.storage.estimate?.().catch(() => null)) ?? {};
+  // browsers may announce more than they grant
+  const why = usage + needed < 0.9 * quota ? 'the disk may be full, or this window has less storage than others' : `${mb(usage)} of ${mb(quota)} are in use`;
+  return new MemoryError(`the browser's storage is full: ${what} does not fit; ${why}`, {
     kind: 'memory',
-    cause: error,
+    cause: error ?? undefined,
     hint: 'remove models with `wingbeat.cache.remove`, free disk space, or load with `cache: false`',
   });
 };
 
 /** Turns an error of a full storage into one that says so. Returns other errors as they are. */
 export const explained = (error, what) => (error?.name === 'QuotaExceededError' || /quota/i.test(error?.message ?? '') ? full(error, what) : error);
+
+/** Throws if the storage has no room for so many bytes, before they are downloaded in vain. */
+export async function fits(bytes) {
+  const { usage, quota } = (await navigator.storage.estimate?.().catch(() => null)) ?? {};
+  if (bytes > 0 && quota > 0 && bytes > quota - usage) throw await full(null, `the download of ${mb(bytes)}`, bytes);
+}
 
 /** Returns the folder of a name, and creates it if it is missing. */
 export const folderOf = async (name) => {
@@ -65,7 +73,7 @@ export async function write(folder, name, bytes) {
     await out.write(bytes);
     await out.close();
   } catch (error) {
-    throw await explained(error, `a piece of ${mb(bytes.length)}`);
+    throw await explained(error, `a file of ${mb(bytes.length)}`);
   }
 }
 

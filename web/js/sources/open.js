@@ -3,7 +3,7 @@
 import { FileError } from '../errors.js';
 import { CachedFile } from '../cache/pieces.js';
 import { entryOf, isWhole } from '../cache/entries.js';
-import { isAvailable } from '../cache/opfs.js';
+import { fits, isAvailable } from '../cache/opfs.js';
 import { VOCABULARY } from './choose.js';
 import { UrlFile, stat } from './http.js';
 import { BlobFile, MemoryFile, PathFile } from './readers.js';
@@ -12,11 +12,16 @@ import { whole } from './request.js';
 /** Files up to this size are read as a whole where a server has no ranges. */
 const WHOLE_BYTES = 64 << 20;
 
+/** How often progress is told, in milliseconds. A fast download arrives in thousands of parts per second. */
+const TELL_MS = 50;
+
 /** Counts bytes from the network, and tells `listener`. */
 class Progress {
   loaded = 0;
   total = 0;
   arrived = 0;
+  told = -Infinity;
+  timer = null;
 
   constructor(listener) {
     this.listener = listener;
@@ -26,8 +31,24 @@ class Progress {
     this.began ??= performance.now();
     this.loaded += n;
     this.arrived += n;
-    const seconds = Math.max(0.05, (performance.now() - this.began) / 1000);
-    this.listener?.({ stage: 'download', loaded: Math.min(this.loaded, this.total), total: this.total, file, rate: Math.round(this.arrived / seconds) });
+    this.file = file;
+    const wait = this.told + TELL_MS - performance.now();
+    if (wait <= 0) this.tell();
+    else this.timer ??= setTimeout(() => this.tell(), wait);
+  }
+
+  tell() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    this.told = performance.now();
+    const seconds = Math.max(0.05, (this.told - this.began) / 1000);
+    const { loaded, total, file } = this;
+    this.listener?.({ stage: 'download', loaded: Math.min(loaded, total), total, file, rate: Math.round(this.arrived / seconds) });
+  }
+
+  /** Tells what has not been told. */
+  end() {
+    if (this.timer !== null) this.tell();
   }
 }
 
@@ -85,11 +106,15 @@ export async function open(found, { onDownload, cache = true, world, integrity, 
     files.push({ name, size: file.size });
     opened.push(file);
   };
-  const close = () => Promise.all(opened.map((file) => file.close?.()));
+  const close = () => {
+    progress.end();
+    return Promise.all(opened.map((file) => file.close?.()));
+  };
   try {
     for (const entry of found.files) {
       add(entry.name, await openOne(entry, { ...options, cache: useCache, progress, expected: expectedOf(entry, found.main, integrity) }));
     }
+    if (useCache) await fits(progress.total - progress.loaded);
     if (world && !found.files.some((file) => VOCABULARY.test(file.name))) add('rwkv_vocab_v20230424.txt', new MemoryFile(await world()));
   } catch (error) {
     await close();
