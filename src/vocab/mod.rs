@@ -5,7 +5,7 @@
 //! only the number of embeddings. The model's family determines which id ends a text.
 
 mod byte_chars;
-mod choose;
+pub(crate) mod choose;
 mod glm4;
 mod huggingface;
 mod lists;
@@ -57,8 +57,6 @@ pub(crate) mod testing {
     }
 }
 
-#[cfg(feature = "cli")]
-pub(crate) use choose::WORLD_ROWS;
 pub(crate) use choose::{Choice, choose, own};
 pub use glm4::SPECIAL as GLM4_SPECIAL;
 pub(crate) use lists::Lists;
