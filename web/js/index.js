@@ -19,7 +19,9 @@ let n = 0;
  * Loads a model. `source`: an address, `hf:OWNER/REPO[/FILE][@REVISION]`, a File, files, a folder, bytes, or in Node a path.
  */
 export async function load(source, { onProgress, signal, wasm, world, worker, ...options } = {}) {
-  const link = await linkTo(worker);
+  let link = await linkTo(worker);
+  // the last model may have been freed in the meantime
+  if (link.dead) link = await linkTo(worker);
   if (signal?.aborted) throw new AbortError();
   const assets = {
     wasm: absolute(wasm ?? new URL('./wingbeat_bg.wasm', import.meta.url)),
@@ -28,15 +30,18 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   const id = ++n;
   const stop = () => link.call('abort', { model: id }).catch(() => {});
   signal?.addEventListener('abort', stop, { once: true });
+  link.hold();
   try {
     const info = await link.call('load', { model: id, source: sendable(source), options, assets }, { onProgress });
-    const model = new Model(link, id, info);
     // the load may have ended before the worker heard of the stop
     if (signal?.aborted) {
-      await model.free();
+      await link.call('free', { model: id });
       throw new AbortError();
     }
-    return model;
+    return new Model(link, id, info);
+  } catch (error) {
+    link.release();
+    throw error;
   } finally {
     signal?.removeEventListener('abort', stop);
   }
@@ -51,12 +56,17 @@ const absolute = (address) => {
 
 const isBytes = (value) => value instanceof ArrayBuffer || ArrayBuffer.isView(value);
 
+/** Turns bytes into a Blob for a worker: it is sent without a copy, and the browser may keep it on the disk. */
+const light = (bytes) => (globalThis.document ? new Blob([bytes]) : bytes);
+
 /** Turns a source into what a worker can take. */
 const sendable = (source) => {
   if (typeof source === 'string' || source instanceof URL) return absolute(source);
-  if (isBytes(source) || typeof source?.[Symbol.iterator] !== 'function') return source;
+  if (isBytes(source)) return light(source);
+  if (typeof source?.[Symbol.iterator] !== 'function') return source;
   return Array.from(source, (entry) => {
     if (typeof entry === 'string' || entry instanceof URL) return absolute(entry);
+    if (isBytes(entry?.bytes)) return globalThis.document ? { name: entry.name, blob: light(entry.bytes) } : entry;
     return entry?.url ? { ...entry, url: absolute(entry.url) } : entry;
   });
 };

@@ -6,6 +6,7 @@ import { InputError, WingbeatError, unpacked } from './errors.js';
 class Link {
   calls = new Map();
   n = 0;
+  users = 0;
   /** The error that ended the place. */
   dead = null;
 
@@ -47,6 +48,17 @@ class Link {
 
   async call(name, args, options) {
     return this.begin(name, args, options).result;
+  }
+
+  /** Notes that a model uses the place. */
+  hold() {
+    this.users += 1;
+  }
+
+  /** Notes that a model is gone. Without models a worker ends, because the memory of WebAssembly never shrinks. */
+  release() {
+    this.users -= 1;
+    if (this.users === 0 && !this.dead && this.onEnd) this.fail(new InputError('the model was freed', { kind: 'usage', hint: 'load it again' }));
   }
 
   /** Ends all calls with an error. The next load starts a new place. */

@@ -7,6 +7,7 @@ import { States } from './states.js';
 export class Model {
   #link;
   #id;
+  #isFreed = false;
 
   constructor(link, id, info) {
     this.#link = link;
@@ -80,7 +81,10 @@ export class Model {
   /** Frees the memory of the model. Texts that are being written end with an error. */
   async free() {
     // a place that ended took its models with it
-    if (!this.#link.dead) await this.#link.call('free', { model: this.#id });
+    if (this.#isFreed || this.#link.dead) return;
+    this.#isFreed = true;
+    await this.#link.call('free', { model: this.#id });
+    this.#link.release();
   }
 
   async [Symbol.asyncDispose ?? Symbol.for('Symbol.asyncDispose')]() {

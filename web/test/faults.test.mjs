@@ -105,6 +105,28 @@ test('free() ends a text that nobody reads', async () => {
   assert.match(found.message, /freed while it wrote/);
 });
 
+test('a worker without models ends, and the memory with it', async () => {
+  const workers = () => page.workers().length;
+  const load = () =>
+    run(async () => {
+      globalThis.models = [await wingbeat.load(files, { device: 'cpu' }), await wingbeat.load(files, { device: 'cpu' })];
+      await failed(() => wingbeat.load(files, { device: 'cpu', quant: 'i5' }));
+      return models[1].tokenize('a');
+    });
+  const free = (i) => run((i) => models[i].free(), i);
+  await load();
+  assert.equal(workers(), 1);
+  await free(0);
+  assert.equal(workers(), 1);
+  await free(1);
+  await free(1);
+  for (let i = 0; i < 100 && workers(); i++) await new Promise((done) => setTimeout(done, 20));
+  assert.equal(workers(), 0);
+  assert.match((await run(() => failed(() => models[1].tokenize('a')))).message, /was freed/);
+  await load();
+  assert.equal(workers(), 1);
+});
+
 test('an answer that nobody reads waits, and goes on when it is read', async () => {
   const n = await run(async () => {
     const model = await wingbeat.load(files, { device: 'cpu' });
