@@ -108,7 +108,7 @@ const runWith = (program, args, text, environment = {}) => {
   mkdirSync(join(own, 'node_modules'));
   cpSync(join(web, 'pkg'), join(own, 'node_modules/wingbeat'), { recursive: true });
   writeFileSync(join(own, 'package.json'), JSON.stringify({ private: true, type: 'module' }));
-  if (environment.VK_ICD_FILENAMES) cpSync(join(web, 'node_modules/webgpu'), join(own, 'node_modules/webgpu'), { recursive: true });
+  if (environment.WINGBEAT_DAWN) cpSync(join(web, 'node_modules/webgpu'), join(own, 'node_modules/webgpu'), { recursive: true });
   writeFileSync(join(own, 'main.mjs'), text);
   const { stdout, stderr, status } = spawnSync(program, [...args, 'main.mjs'], { cwd: own, encoding: 'utf8', timeout: 120_000, env: { ...process.env, ...environment } });
   assert.equal(status, 0, stdout + stderr);
@@ -159,4 +159,9 @@ const deno = [process.env.DENO, 'deno'].find((program) => program && spawnSync(p
 
 test('Deno', { skip: !deno && 'no deno' }, () => {
   expected(runWith(deno, ['run', '-A'], script('wingbeat', path, { device: 'cpu' }, print)), 'cpu');
+});
+
+test('Deno, on a GPU', { skip: (!deno && 'no deno') || (!existsSync(ICD) && `no ${ICD}`) }, () => {
+  const text = script('wingbeat', path, { device: 'gpu', selfTest: false }, print);
+  expected(runWith(deno, ['run', '-A', '--unstable-webgpu'], text, { VK_ICD_FILENAMES: ICD }), 'webgpu');
 });
