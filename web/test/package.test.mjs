@@ -86,7 +86,7 @@ test('vite, development and production', async () => {
   } finally {
     await server.close();
   }
-  await build({ ...config, base: './', build: { outDir: join(root, 'dist'), assetsInlineLimit: 0 } });
+  await build({ ...config, base: './', build: { outDir: join(root, 'dist') } });
   await served(join(root, 'dist'), runs);
 });
 

@@ -110,7 +110,7 @@ const runWith = (program, args, text, environment = {}) => {
   writeFileSync(join(own, 'package.json'), JSON.stringify({ private: true, type: 'module' }));
   if (environment.WINGBEAT_DAWN) cpSync(join(web, 'node_modules/webgpu'), join(own, 'node_modules/webgpu'), { recursive: true });
   writeFileSync(join(own, 'main.mjs'), text);
-  const { stdout, stderr, status } = spawnSync(program, [...args, 'main.mjs'], { cwd: own, encoding: 'utf8', timeout: 120_000, env: { ...process.env, ...environment } });
+  const { stdout, stderr, status } = spawnSync(program, [...args, 'main.mjs'], { cwd: own, encoding: 'utf8', timeout: 120_000, env: { ...process.env, WINGBEAT_CACHE: join(own, 'cache'), ...environment } });
   assert.equal(status, 0, stdout + stderr);
   return JSON.parse(stdout.trim().split('\n').at(-1));
 };
@@ -127,19 +127,25 @@ test('Node without it says what is missing', () => {
   assert.match(error, /DeviceError: .*npm install webgpu/);
 });
 
-test('Node, from a server, with states in files', () => {
+test('Node, from a server, with a cache and states in files', () => {
   const text = `
     import * as wingbeat from 'wingbeat';
     import { createServer } from 'node:http';
     import { readFileSync } from 'node:fs';
+    let requests = 0;
     const server = createServer((request, response) => {
+      requests += 1;
       const bytes = readFileSync(${JSON.stringify(join(web, 'pkg-tiny'))} + request.url);
       const [start, end] = request.headers.range.match(/\\d+/g).map(Number);
       response.writeHead(206, { 'content-range': 'bytes ' + start + '-' + end + '/' + bytes.length });
       response.end(bytes.subarray(start, end + 1));
     }).listen(0);
     const base = 'http://127.0.0.1:' + server.address().port;
-    const model = await wingbeat.load([base + '/tiny-rwkv7.safetensors', base + '/vocab.txt'], { device: 'cpu' });
+    const source = [base + '/tiny-rwkv7.safetensors', base + '/vocab.txt'];
+    await (await wingbeat.load(source, { device: 'cpu' })).free();
+    const before = requests;
+    const model = await wingbeat.load(source, { device: 'cpu' });
+    const kept = [requests - before, (await wingbeat.cache.list()).map(({ isComplete }) => isComplete)];
     await model.generate({ prompt: 'In the', max_tokens: 4, save_state: 'a' }).text();
     await model.states.save('a', 'a.state');
     const { n_tokens } = await model.states.load('b', 'a.state');
@@ -148,11 +154,13 @@ test('Node, from a server, with states in files', () => {
     const report = [n_tokens, (await model.states.list()).length, missing, typeof check.verdict, wingbeat.version];
     await model.free();
     server.close();
+    report.push(...kept, await wingbeat.cache.remove(), (await wingbeat.cache.list()).length);
     console.log(JSON.stringify(report));`;
   const { version } = JSON.parse(readFileSync(join(web, 'pkg/package.json'), 'utf8'));
-  const [n, states, missing, verdict, found] = runWith('node', [], text);
+  const [n, states, missing, verdict, found, ...cache] = runWith('node', [], text);
   assert.ok(n >= 5);
   assert.deepEqual([states, missing, verdict, found], [2, 'FileError', 'string', version]);
+  assert.deepEqual(cache, [0, [true, true], 2, 0]);
 });
 
 const deno = [process.env.DENO, 'deno'].find((program) => program && spawnSync(program, ['--version']).status === 0);

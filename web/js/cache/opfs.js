@@ -1,11 +1,17 @@
-// Reads and writes small folders of the origin-private file system (OPFS).
+// Reads and writes small folders of the origin-private file system (OPFS), or of the disk in Node.
 
 import { MemoryError } from '../errors.js';
+import { isNode } from '../node.js';
+import { diskFolder } from './disk.js';
 
 const FOLDER = 'wingbeat-cache';
 
 /** Returns the folder of the cache. */
-export const root = async () => (await navigator.storage.getDirectory()).getDirectoryHandle(FOLDER, { create: true });
+export const root = async () => {
+  const { storage } = globalThis.navigator ?? {};
+  const base = isNode && !storage?.getDirectory ? await diskFolder() : await storage.getDirectory();
+  return base.getDirectoryHandle(FOLDER, { create: true });
+};
 
 /** Returns whether this place has the file system. Private windows of some browsers have none. */
 export const isAvailable = async () => {
@@ -19,11 +25,14 @@ export const isAvailable = async () => {
 
 const mb = (n) => (n < 1e6 ? `${Math.ceil(n / 1e3)} kB` : `${n < 1e7 ? (n / 1e6).toFixed(1) : Math.round(n / 1e6)} MB`);
 
+/** Returns `{usage, quota}` in bytes, or an empty object if the place does not know them. */
+const estimate = async () => (await globalThis.navigator?.storage?.estimate?.().catch(() => null)) ?? {};
+
 const full = async (error, what, needed = 0) => {
-  const { usage = 0, quota = 0 } = (await navigator.storage.estimate?.().catch(() => null)) ?? {};
+  const { usage = 0, quota = 0 } = await estimate();
   // browsers may announce more than they grant
   const why = usage + needed < 0.9 * quota ? 'the disk may be full, or this window has less storage than others' : `${mb(usage)} of ${mb(quota)} are in use`;
-  return new MemoryError(`the browser's storage is full: ${what} does not fit; ${why}`, {
+  return new MemoryError(`${isNode ? 'the disk' : "the browser's storage"} is full: ${what} does not fit; ${why}`, {
     kind: 'memory',
     cause: error ?? undefined,
     hint: 'remove models with `wingbeat.cache.remove`, free disk space, or load with `cache: false`',
@@ -31,11 +40,11 @@ const full = async (error, what, needed = 0) => {
 };
 
 /** Turns an error of a full storage into one that says so. Returns other errors as they are. */
-export const explained = (error, what) => (error?.name === 'QuotaExceededError' || /quota/i.test(error?.message ?? '') ? full(error, what) : error);
+export const explained = (error, what) => (error?.name === 'QuotaExceededError' || error?.code === 'ENOSPC' || /quota/i.test(error?.message ?? '') ? full(error, what) : error);
 
 /** Throws if the storage has no room for so many bytes, before they are downloaded in vain. */
 export async function fits(bytes) {
-  const { usage, quota } = (await navigator.storage.estimate?.().catch(() => null)) ?? {};
+  const { usage, quota } = await estimate();
   if (bytes > 0 && quota > 0 && bytes > quota - usage) throw await full(null, `the download of ${mb(bytes)}`, bytes);
 }
 

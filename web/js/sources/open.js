@@ -99,7 +99,7 @@ const expectedOf = (entry, main, integrity) => (typeof integrity === 'string' ? 
  */
 export async function open(found, { onDownload, cache = true, world, integrity, ...options } = {}) {
   const progress = new Progress(onDownload);
-  const useCache = cache !== false && (await isAvailable());
+  const useCache = cache !== false && found.files.some((file) => file.url) && (await isAvailable());
   const files = [];
   const opened = [];
   const add = (name, file) => {
