@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds the npm package into web/pkg and prints its size: compiles web/ to WebAssembly, generates the JavaScript binding, optimises, assembles.
-# Installs what is missing: the target of rustup, the program wasm-bindgen in the version of web/Cargo.lock, on Debian wasm-opt and brotli.
+# Installs what is missing: the target of rustup, the program wasm-bindgen in the version of web/Cargo.lock, packages of npm.
 # usage: web.sh [quick]     quick: without link-time optimisation and wasm-opt, for work on the binding
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,23 +35,17 @@ out=$target/web-$profile
 rm -rf "$out"
 "$bindgen" --target web --out-name wingbeat --out-dir "$out" "$target/wasm32-unknown-unknown/$profile/wingbeat_web.wasm"
 
+[ -d web/node_modules/esbuild ] && [ -d web/node_modules/binaryen ] || (cd web && npm ci --silent --no-audit --no-fund)
+
 if [ "$profile" = release ]; then
-  if ! command -v wasm-opt >/dev/null && command -v apt-get >/dev/null && [ "$(id -u)" = 0 ]; then
-    step "apt-get install binaryen brotli"
-    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y --no-install-recommends binaryen brotli >/dev/null
-  fi
-  if command -v wasm-opt >/dev/null; then
-    step "wasm-opt"
-    wasm-opt -O3 --enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int \
-      --enable-reference-types --enable-multivalue "$out/wingbeat_bg.wasm" -o "$out/optimised.wasm"
-    mv "$out/optimised.wasm" "$out/wingbeat_bg.wasm"
-  else
-    echo "web: wasm-opt not found (package binaryen): the module stays about 15 % larger"
-  fi
+  # From npm: Debian's version 108 stores the table of JavaScript's values in the wrong place, and the module does not start.
+  step "wasm-opt"
+  web/node_modules/.bin/wasm-opt -O3 --enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int \
+    --enable-reference-types --enable-multivalue "$out/wingbeat_bg.wasm" -o "$out/optimised.wasm"
+  mv "$out/optimised.wasm" "$out/wingbeat_bg.wasm"
 fi
 
 step "package"
-[ -d web/node_modules/esbuild ] || (cd web && npm ci --silent --no-audit --no-fund)
 node web/tools/pack.mjs "$out"
 node web/demo/build.mjs
 size=$(stat -c %s web/pkg/wingbeat_bg.wasm 2>/dev/null || stat -f %z web/pkg/wingbeat_bg.wasm)

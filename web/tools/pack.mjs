@@ -5,6 +5,7 @@
 import { build } from 'esbuild';
 import { copyFileSync, cpSync, mkdirSync, readFileSync, readdirSync, rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { gzipSync } from 'node:zlib';
 
 const [built] = process.argv.slice(2);
@@ -36,6 +37,11 @@ const worker = await build({
   target: 'es2022',
 });
 writeFileSync(join(out, 'worker-text.js'), `// The file worker.js with all that it imports, as a text.\nexport default ${JSON.stringify(worker.outputFiles[0].text)};\n`);
+
+// A module that optimisers have damaged is found here, and not by users.
+const { default: init, version: started } = await import(pathToFileURL(join(out, 'wingbeat.js')).href);
+await init({ module_or_path: readFileSync(join(out, 'wingbeat_bg.wasm')) });
+started();
 
 const tiny = join(web, 'pkg-tiny');
 rmSync(tiny, { recursive: true, force: true });
