@@ -27,7 +27,7 @@ impl From<&Dispatch> for Recipe {
     }
 }
 
-/// Composes the whole text of a shader, as a browser's compiler accepts it. [`for_naga`] makes the text that naga's parser accepts.
+/// Composes the whole text of a shader, as a browser's compiler accepts it. `for_naga` makes the text that naga's parser accepts.
 ///
 /// # Errors
 /// `Device` if a file, a slot or an imported name is missing.
