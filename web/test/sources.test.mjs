@@ -77,6 +77,20 @@ afterEach(async () => {
 });
 
 const load = (source, options) => loadIn(page, source, options);
+/** Flips a bit in a piece of the weights in the cache. */
+const flip = (piece) =>
+  page.evaluate(async (piece) => {
+    const root = await (await navigator.storage.getDirectory()).getDirectoryHandle('wingbeat-cache');
+    for await (const folder of root.values()) {
+      const file = await folder.getFileHandle(String(piece)).catch(() => null);
+      if (!file) continue;
+      const bytes = new Uint8Array(await (await file.getFile()).arrayBuffer());
+      bytes[1000] ^= 1;
+      const out = await file.createWritable();
+      await out.write(bytes);
+      await out.close();
+    }
+  }, piece);
 const isWeights = (path) => path.endsWith('.safetensors');
 
 test('another origin that hides its headers works, without a preflight', async () => {
@@ -110,6 +124,31 @@ test('a server that sends other bytes than asked for is refused', async () => {
   const { error } = await load(tinyAt(server.url));
   assert.match(error?.message ?? '', /expected bytes \d+ to \d+, the server sent bytes/);
   assert.match(error.hint, /no working ranges/);
+});
+
+test('a server without ranges sends the file once, and repairs it', async () => {
+  await fresh();
+  const sent = () => server.log.filter(({ path, range }) => isWeights(path) && !range).length;
+  server.fault = () => ({ whole: true });
+  const { hash, progress } = await load(tinyAt(server.url), { integrity: digest });
+  assert.equal(hash, HASH);
+  assert.equal(sent(), 1);
+  const { loaded, total } = progress.filter(({ stage }) => stage === 'download').at(-1);
+  assert.equal(loaded, total);
+  server.log.length = 0;
+  assert.equal((await load(tinyAt(server.url))).hash, HASH);
+  assert.deepEqual(server.log.filter(({ path }) => !path.startsWith('/pkg')), []);
+  await flip(2);
+  await flip(1);
+  assert.equal((await load(tinyAt(server.url))).hash, HASH);
+  assert.ok(sent() <= 2);
+  // a connection that is cut begins again
+  await fresh();
+  let n = 0;
+  server.fault = (request, path) => ({ whole: true, ...(isWeights(path) && !request.headers.range && n++ === 0 && { cutAfter: 3_000_000 }) });
+  assert.equal((await load(tinyAt(server.url))).hash, HASH);
+  assert.equal(sent(), 2);
+  assert.equal((await load(tinyAt(server.url), { cache: false })).hash, HASH);
 });
 
 test('a busy server is asked again, and one that stays busy is named', async () => {

@@ -22,7 +22,7 @@ const isSame = (entry, { size, etag, expected }) =>
  * known: then the file counts as complete only after its hash was compared.
  */
 export class CachedFile {
-  static async open(url, { source, size, etag = null, expected = null, signal, pieceBytes = PIECE_BYTES }) {
+  static async open(url, { source, size, etag = null, expected = null, isRanged = true, signal, pieceBytes = PIECE_BYTES }) {
     const key = await keyOf(url);
     let folder = await folderOf(key);
     let journal = await Journal.open(folder);
@@ -32,10 +32,10 @@ export class CachedFile {
         folder = await folderOf(key);
         journal = await Journal.open(folder);
       }
-      await journal.save({ url, size, etag, expected, pieceBytes, hashes: [], isVerified: false, at: Date.now() });
+      await journal.save({ url, size, etag, expected, isRanged, pieceBytes, hashes: [], isVerified: false, at: Date.now() });
     }
     const entry = { ...journal.value, expected: journal.value.expected ?? expected };
-    return Object.assign(new CachedFile(), { url, folder, journal, entry, source, size, signal, held: new Map(), pending: new Map(), checked: new Set() });
+    return Object.assign(new CachedFile(), { url, folder, journal, entry, source, size, signal, held: new Map(), pending: new Map(), checked: new Set(), wanted: new Set() });
   }
 
   /** Returns how many bytes are in the cache. */
@@ -75,25 +75,50 @@ export class CachedFile {
 
   async take(i) {
     const [start, end] = this.span(i);
-    const hash = this.entry.hashes[i];
-    if (hash) {
-      const bytes = await read(this.folder, String(i));
-      if (bytes?.length === end - start && (await sha256(bytes)) === hash) {
-        this.checked.add(i);
-        return this.hold(i, bytes);
+    const stored = async () => {
+      const bytes = this.entry.hashes[i] ? await read(this.folder, String(i)) : null;
+      return bytes?.length === end - start && (await sha256(bytes)) === this.entry.hashes[i] ? bytes : null;
+    };
+    let bytes = await stored();
+    if (!bytes) {
+      if (this.signal?.aborted) throw new AbortError();
+      if (this.source.pieces) {
+        await this.fill(i);
+        bytes = await stored();
+        if (!bytes) throw new FileError(`${this.url}: the storage of the browser lost a piece of the file`, { kind: 'file', hint: 'load it again' });
+      } else {
+        [bytes] = await this.source.read([start, end]);
+        await this.put(i, bytes);
       }
     }
-    if (this.signal?.aborted) throw new AbortError();
-    const [bytes] = await this.source.read([start, end]);
+    this.checked.add(i);
+    return this.hold(i, bytes);
+  }
+
+  /** Stores a piece that was fetched. */
+  async put(i, bytes) {
     const digest = await sha256(bytes);
+    const hash = this.entry.hashes[i];
     if (hash && this.entry.isVerified && digest !== hash) {
       throw new FileError(`${this.url}: the file on the server is not the one in the cache any more`, { kind: 'file', hint: 'remove it with `wingbeat.cache.remove`, and load it again' });
     }
     await write(this.folder, String(i), bytes);
     this.entry.hashes[i] = digest;
-    this.checked.add(i);
     await this.save();
-    return this.hold(i, bytes);
+  }
+
+  /** Fetches piece `i` and all that are missing from a server without ranges. */
+  async fill(i) {
+    const take = async (k, bytes) => {
+      if (this.wanted.has(k) || !this.entry.hashes[k]) await this.put(k, bytes);
+      this.wanted.delete(k);
+    };
+    this.wanted.add(i);
+    // a download that another piece has begun may be past this one
+    while (this.wanted.has(i)) {
+      this.filling ??= this.source.pieces(this.entry.pieceBytes, take).finally(() => (this.filling = null));
+      await this.filling;
+    }
   }
 
   /** Returns bytes of a piece, from `start` to `end` within it. A piece whose hash was compared is not read as a whole again. */
@@ -129,6 +154,7 @@ export class CachedFile {
 
   /** Begins to fetch the next pieces, so that the network works while weights are encoded. */
   ahead(from) {
+    if (this.source.pieces) return;
     for (let i = from; i < Math.min(from + AHEAD, nPieces(this.entry)); i++) if (!this.entry.hashes[i]) this.piece(i).catch(() => {});
   }
 

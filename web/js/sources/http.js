@@ -39,8 +39,8 @@ export async function stat(url, options = {}) {
 
 /** A file whose size is known. `onBytes(n)` is called with the number of bytes that arrive. */
 export class UrlFile {
-  constructor(url, { size, etag = null, signal, onBytes, headers } = {}) {
-    Object.assign(this, { url, size, etag, signal, onBytes, headers });
+  constructor(url, { size, etag = null, signal, onBytes, headers, isKept } = {}) {
+    Object.assign(this, { url, size, etag, signal, onBytes, headers, isKept });
   }
 
   async read(ranges) {
@@ -60,7 +60,7 @@ export class UrlFile {
     let at = 0;
     for (let attempt = 1; at < bytes.length; attempt++) {
       const before = at;
-      const response = await request(this.url, { signal: this.signal, headers: this.headersOf(start + at, end) });
+      const response = await request(this.url, { signal: this.signal, isKept: this.isKept, headers: this.headersOf(start + at, end) });
       await this.check(response, start + at, end);
       try {
         at = await this.receive(response, bytes, at);

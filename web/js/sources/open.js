@@ -6,10 +6,11 @@ import { entryOf, isWhole } from '../cache/entries.js';
 import { fits, isAvailable } from '../cache/opfs.js';
 import { VOCABULARY } from './choose.js';
 import { UrlFile, stat } from './http.js';
+import { StreamFile } from './stream.js';
 import { BlobFile, MemoryFile, PathFile } from './readers.js';
 import { whole } from './request.js';
 
-/** Files up to this size are read as a whole where a server has no ranges. */
+/** Files up to this size are read into memory where a server has no ranges and there is no cache. */
 const WHOLE_BYTES = 64 << 20;
 
 /** How often progress is told, in milliseconds. A fast download arrives in thousands of parts per second. */
@@ -52,32 +53,32 @@ class Progress {
   }
 }
 
-/** Returns what reads a file from the network, and what is known about the file. */
-async function fromNetwork({ name, url, bytes, size: announced }, known, { signal, headers, progress }) {
+/** Returns what reads a file from the network, and what is known about the file. `known` is its entry in the cache. */
+async function fromNetwork({ name, url, bytes, size: announced }, known, { signal, headers, progress, cache }) {
   if (bytes) return { source: new MemoryFile(bytes), size: bytes.length, etag: null };
-  const about = known ? { size: known.size, etag: known.etag, ranged: true } : await stat(url, { signal, headers });
+  const about = known ? { ...known, ranged: known.isRanged } : await stat(url, { signal, headers, isKept: cache });
+  const { etag, ranged: isRanged } = about;
   const size = about.size ?? announced ?? null;
   if (announced && size !== announced) {
     throw new FileError(`${url}: expected ${announced} bytes, found ${size}`, { kind: 'file', hint: 'the file was cut while it was copied to the server, or its list is older than the file' });
   }
-  if (about.ranged) {
-    const source = new UrlFile(url, { size, etag: about.etag, signal, headers, onBytes: (n) => progress.add(n, name) });
-    return { source, size, etag: about.etag, isCounted: true };
-  }
+  const options = { size, etag, signal, headers, isKept: cache, onBytes: (n) => progress.add(n, name) };
+  if (isRanged) return { source: new UrlFile(url, options), size, etag, isRanged, isCounted: true };
+  if (cache && size !== null) return { source: new StreamFile(url, options), size, etag, isRanged, isCounted: true };
   if (size !== null && size > WHOLE_BYTES) {
-    const hint = 'serve the file from a server that has ranges (206 Partial Content), or download it and load it as a File';
+    const hint = 'load it with the cache, serve it from a server that has ranges (206 Partial Content), or download it and load it as a File';
     throw new FileError(`${url}: the server has no ranges, and sends only the whole file of ${Math.round(size / 1e6)} MB`, { kind: 'file', hint });
   }
   const all = (await whole(url, { signal, headers })).bytes;
-  return { source: new MemoryFile(all), size: all.length, etag: about.etag };
+  return { source: new MemoryFile(all), size: all.length, etag };
 }
 
-async function openUrl(entry, { cache, revalidate, expected, pieceBytes, ...options }) {
-  const { signal, progress } = options;
+async function openUrl(entry, { revalidate, expected, pieceBytes, ...options }) {
+  const { cache, signal, progress } = options;
   const kept = cache ? await entryOf(entry.url) : null;
   const isKept = kept && isWhole(kept) && !revalidate;
-  const { source, size, etag, isCounted } = await fromNetwork(isKept ? { ...entry, bytes: null } : entry, isKept ? kept : null, options);
-  const file = cache ? await CachedFile.open(entry.url, { source, size, etag, expected, signal, ...(pieceBytes ? { pieceBytes } : {}) }) : source;
+  const { source, size, etag, isRanged, isCounted } = await fromNetwork(isKept ? { ...entry, bytes: null } : entry, isKept ? kept : null, options);
+  const file = cache ? await CachedFile.open(entry.url, { source, size, etag, expected, isRanged, signal, ...(pieceBytes ? { pieceBytes } : {}) }) : source;
   if (isCounted) {
     progress.total += size;
     if (cache) progress.loaded += file.bytes;

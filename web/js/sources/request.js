@@ -31,14 +31,14 @@ const hintOf = (url) => {
     : 'check the address and the connection';
 };
 
-/** Sends a request. Sends it again if the network fails or the server is busy. */
-export async function request(url, { signal, headers, method = 'GET' } = {}) {
+/** Sends a request. Sends it again if the network fails or the server is busy. `isKept`: the caller keeps the bytes, so the browser need not. */
+export async function request(url, { signal, headers, method = 'GET', isKept = false } = {}) {
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted) throw new AbortError();
     let response = null;
     let cause = null;
     try {
-      response = await fetch(url, { method, headers, signal });
+      response = await fetch(url, { method, headers, signal, ...(isKept && { cache: 'no-store' }) });
     } catch (error) {
       if (signal?.aborted || error?.name === 'AbortError') throw new AbortError();
       cause = error;
