@@ -55,29 +55,21 @@ pub(super) fn write(
     if is_new {
         std::fs::create_dir(out).map_err(|e| Error::io(e, out))?;
     }
-    let written = write_all(out, entries, metadata, files, max_bytes, progress);
+    let write_all = || {
+        let mut names = write_shards(out, entries, metadata, max_bytes, progress)?;
+        for (name, content) in files {
+            write_small(&out.join(name), content)?;
+            names.push(name.clone());
+        }
+        let listed = names.iter().map(|name| described(out, name)).collect::<Result<Vec<_>>>()?;
+        write_small(&out.join(MANIFEST), &pretty(&json!({ "format": "wingbeat-shards", "version": 1, "files": listed })))
+    };
+    let written = write_all();
     if written.is_err() && is_new {
         // An error of the removal is ignored, because the first error is more useful.
         let _ = std::fs::remove_dir_all(out);
     }
     written
-}
-
-fn write_all(
-    out: &Path,
-    entries: Vec<NewTensor<'_>>,
-    metadata: &dyn Fn(&[NewTensor<'_>]) -> BTreeMap<String, String>,
-    files: &[SideFile],
-    max_bytes: u64,
-    progress: &mut dyn FnMut(u64, u64),
-) -> Result<()> {
-    let mut names = write_shards(out, entries, metadata, max_bytes, progress)?;
-    for (name, content) in files {
-        write_small(&out.join(name), content)?;
-        names.push(name.clone());
-    }
-    let listed = names.iter().map(|name| described(out, name)).collect::<Result<Vec<_>>>()?;
-    write_small(&out.join(MANIFEST), &pretty(&json!({ "format": "wingbeat-shards", "version": 1, "files": listed })))
 }
 
 /// Returns the entry of a file in the manifest.
