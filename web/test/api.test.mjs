@@ -6,7 +6,7 @@ import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'no
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launch, open } from './browser.mjs';
+import { launch, open, watchDevices } from './browser.mjs';
 import { folder, models, root } from './models.mjs';
 import { serve } from './server.mjs';
 
@@ -229,15 +229,9 @@ test('the page stays responsive while a model loads and writes', async () => {
 
 test('a lost device is replaced once, and its texts say so', async () => {
   const lost = await open(browser, server.url);
+  await watchDevices(lost);
   const found = await lost.evaluate(async () => {
     const wingbeat = await import('/pkg/index.js');
-    const request = GPUAdapter.prototype.requestDevice;
-    const devices = [];
-    GPUAdapter.prototype.requestDevice = async function (descriptor) {
-      const device = await request.call(this, descriptor);
-      devices.push(device);
-      return device;
-    };
     const files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
     const model = await wingbeat.load(files, { device: 'gpu', worker: false, cache: false, selfTest: false });
     const before = await model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();

@@ -27,3 +27,15 @@ export async function open(browser, url, context = browser) {
   await page.goto(url);
   return page;
 }
+
+/** Collects the GPU devices that a page opens from now on, in its global `devices`. */
+export const watchDevices = (page) =>
+  page.evaluate(() => {
+    const request = GPUAdapter.prototype.requestDevice;
+    globalThis.devices = [];
+    GPUAdapter.prototype.requestDevice = async function (descriptor) {
+      const device = await request.call(this, descriptor);
+      devices.push(device);
+      return device;
+    };
+  });

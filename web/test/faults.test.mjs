@@ -3,7 +3,7 @@
 import assert from 'node:assert/strict';
 import { after, before, beforeEach, test } from 'node:test';
 import { join } from 'node:path';
-import { launch, open } from './browser.mjs';
+import { launch, open, watchDevices } from './browser.mjs';
 import { serve } from './server.mjs';
 import { HASH, PIECE, tiny, tinyAt } from './tiny.mjs';
 
@@ -44,14 +44,8 @@ const run = async (work, ...args) => {
 };
 
 test('all requests of a lost device say that they can be sent again', async () => {
+  await watchDevices(page);
   const found = await run(async () => {
-    const request = GPUAdapter.prototype.requestDevice;
-    const devices = [];
-    GPUAdapter.prototype.requestDevice = async function (descriptor) {
-      const device = await request.call(this, descriptor);
-      devices.push(device);
-      return device;
-    };
     const model = await wingbeat.load(files, { device: 'gpu', worker: false, slots: 2, selfTest: false });
     const ask = () => model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
     const before = await ask();

@@ -4,14 +4,13 @@
 # usage: web/demo/test/run.sh [NODE TEST OPTION…]
 #
 # Environment:
-#   WINGBEAT_REQUIRE_CHROMIUM  1: a missing browser or registry is an error; otherwise the tests are skipped with exit code 0. WINGBEAT_REQUIRE_BROWSER,
-#                              which other tests have, means the same
-#   CHROMIUM                   path of the browser
+#   WINGBEAT_REQUIRE_BROWSER  1: a missing browser or registry is an error; otherwise the tests are skipped with exit code 0
+#   CHROMIUM                  path of the browser
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
 skip() {
-  if [ "${WINGBEAT_REQUIRE_CHROMIUM:-${WINGBEAT_REQUIRE_BROWSER:-}}" = 1 ]; then
+  if [ "${WINGBEAT_REQUIRE_BROWSER:-}" = 1 ]; then
     echo "web/demo/test: $1" >&2
     exit 1
   fi
