@@ -7,5 +7,5 @@ use std::process::ExitCode;
 static ALLOCATOR: wingbeat::cli::Allocator = wingbeat::cli::Allocator;
 
 fn main() -> ExitCode {
-    wingbeat::cli::run()
+    wingbeat::cli::run(std::env::args_os().collect()).into()
 }

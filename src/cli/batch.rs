@@ -4,6 +4,7 @@ mod line;
 mod made_with;
 mod run;
 
+use super::ExitCode;
 use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
 use super::grammar_options::{GrammarArgs, NamedRules};
@@ -22,7 +23,6 @@ use crate::report::BatchReport;
 use line::Form;
 use run::BatchRun;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};

@@ -6,6 +6,7 @@ mod print;
 mod profile;
 mod synthetic;
 
+use super::ExitCode;
 use super::ceiling::Ceiling;
 use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs, quant_values};
@@ -24,7 +25,6 @@ use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 

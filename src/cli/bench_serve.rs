@@ -6,6 +6,7 @@ mod load;
 mod requests;
 mod statistics;
 
+use super::ExitCode;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::values::{OUTPUT, within};
@@ -18,7 +19,6 @@ use serde::Serialize;
 use serde_json::Value;
 use statistics::Level;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};

@@ -13,6 +13,7 @@ mod saved;
 mod screen;
 mod status;
 
+use super::ExitCode;
 use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
 use super::grammar_options::GrammarArgs;
@@ -38,7 +39,6 @@ use screen::{As, Screen};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdin};
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -1,5 +1,6 @@
 //! `classify`: determines the class of a text with a model that has a classification head.
 
+use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::prompt::{InputArgs, NewlineArgs};
@@ -8,7 +9,6 @@ use super::{Outcome, signals};
 use crate::error::Error;
 use crate::report::ClassifyReport;
 use crate::session::{Prompt, Session};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,10 +1,10 @@
 //! `completions`: prints a script with which a shell completes the flags.
 
+use super::ExitCode;
 use super::Outcome;
 use super::help::Shows;
 use super::output::Output;
 use clap_complete::Shell;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

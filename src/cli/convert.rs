@@ -1,6 +1,7 @@
 //! `convert`: rewrites a checkpoint as safetensors and can merge a LoRA adapter into it. Also converts a tuned initial state into a state
 //! file.
 
+use super::ExitCode;
 use super::Outcome;
 use super::consent::ConsentArgs;
 use super::model_options::{ORIENTATIONS, orientation, quant_values};
@@ -21,7 +22,6 @@ use crate::weights::shards::{SideFile, check_new_folder};
 use crate::weights::{Checkpoint, Conversion, Layout, Lora, convert};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\

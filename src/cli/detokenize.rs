@@ -1,5 +1,6 @@
 //! `detokenize`: converts token ids to text.
 
+use super::ExitCode;
 use super::output::Output;
 use super::prompt::no_input;
 use super::tokenize::VocabArgs;
@@ -7,7 +8,6 @@ use super::values::OUTPUT;
 use super::{Outcome, prompt};
 use crate::error::Error;
 use serde::Serialize;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

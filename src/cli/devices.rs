@@ -1,5 +1,6 @@
 //! `devices`: lists the devices and marks the chosen device.
 
+use super::ExitCode;
 use super::Outcome;
 use super::model_options::DeviceArgs;
 use super::output::{Output, printable, say};
@@ -7,7 +8,6 @@ use super::values::OUTPUT;
 use crate::error::size;
 use crate::exec::choose;
 use crate::report::{DeviceReport, devices};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

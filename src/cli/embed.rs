@@ -1,5 +1,6 @@
 //! `embed`: computes the vectors of texts.
 
+use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
@@ -16,7 +17,6 @@ use crate::weights::{NewFile, NewTensor, Readers, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 The output has one line per text, in the order of the texts: {\"index\",\"embedding\",\"tokens\"}. tokens is the number of tokens.

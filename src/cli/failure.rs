@@ -1,6 +1,7 @@
 //! Reports the error with which the program ends. Prints a line on stderr and, if a flag asks for JSON, an object on stdout. Determines the
 //! exit code.
 
+use super::ExitCode;
 use super::output::{Output, say, say_error};
 use super::style::Color;
 use super::{Cli, flags, foreign, prompt};
@@ -9,7 +10,6 @@ use clap::error::{ContextKind, ContextValue, ErrorKind as ClapKind};
 use clap::{CommandFactory, Parser};
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::process::ExitCode;
 
 /// Prints an error on stderr and returns its exit code. `args` are the arguments of the process. With `json`, also prints the error as an
 /// object on stdout.

@@ -1,5 +1,6 @@
 //! `generate`: prefills a prompt and generates its continuation.
 
+use super::ExitCode;
 use super::endings::Endings;
 use super::escape::EscapeArgs;
 use super::grammar_options::{GrammarArgs, constraint};
@@ -23,7 +24,6 @@ use crate::session::{
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\

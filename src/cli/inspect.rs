@@ -1,5 +1,6 @@
 //! `inspect`: describes a checkpoint from its header, without loading its weights.
 
+use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::quant_values;
 use super::output::{Output, say};
@@ -13,7 +14,6 @@ use crate::report::{self, DeviceMemory, DeviceRates, InspectReport, SpeedReport,
 use crate::session::{Options, embedded};
 use crate::weights::Checkpoint;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

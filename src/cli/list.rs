@@ -1,5 +1,6 @@
 //! `list`: lists the models in the cache that wingbeat can run.
 
+use super::ExitCode;
 use super::output::{Output, say};
 use super::{Outcome, fetch, published};
 use crate::arch;
@@ -7,7 +8,6 @@ use crate::error::size;
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,5 +1,6 @@
 //! `man`: writes the manual pages of the program and of every subcommand, in the format roff.
 
+use super::ExitCode;
 use super::help::Shows;
 use super::output::Output;
 use super::target::{ForceArgs, check_folder};
@@ -12,7 +13,6 @@ use clap_mangen::Man;
 use clap_mangen::roff::{Roff, roman};
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

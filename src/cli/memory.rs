@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator, with one change: a failed allocation that no caller handles ends the program.
+/// The system's allocator, with one change: after [`end_when_exhausted`], a failed allocation that no caller handles ends the program.
 pub struct Allocator;
 
 // SAFETY: every call goes to the system's allocator unchanged. A failed allocation ends the process without unwinding, or returns null to a
@@ -35,10 +35,18 @@ unsafe impl GlobalAlloc for Allocator {
 }
 
 fn checked(at: *mut u8, size: usize) -> *mut u8 {
-    if at.is_null() && !is_handled() {
+    if at.is_null() && IS_PROGRAM.load(Ordering::Relaxed) && !is_handled() {
         end(size);
     }
     at
+}
+
+/// True if this process is the program. In Python, the same library is also loaded without the program.
+static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
+
+/// Makes failed allocations that no caller handles end the program from now on.
+pub fn end_when_exhausted() {
+    IS_PROGRAM.store(true, Ordering::Relaxed);
 }
 
 /// True if errors are printed as JSON, too.

@@ -20,6 +20,7 @@ mod embed;
 mod endings;
 mod environment;
 mod escape;
+mod exit_code;
 mod failure;
 #[cfg(feature = "download")]
 mod fetch;
@@ -70,14 +71,19 @@ mod version;
 #[cfg(all(test, target_os = "linux"))]
 mod wording;
 
+pub use exit_code::ExitCode;
 pub use memory::Allocator;
+pub use model_options::cache_folder;
+#[cfg(feature = "download")]
+pub use published::located;
+pub use threads::start as start_threads;
 
 use crate::error::Error;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use help::Shows;
 use output::say;
 use std::ffi::{OsStr, OsString};
-use std::process::ExitCode;
+use std::sync::OnceLock;
 
 /// Runs RWKV and GLM-4 language models on any GPU, or on the CPU
 #[derive(Parser)]
@@ -148,11 +154,15 @@ impl From<Error> for Failure {
 /// The result of a subcommand: the exit code, or why it ended early.
 type Outcome = Result<ExitCode, Failure>;
 
-/// Runs the program with the process's arguments.
-pub fn run() -> ExitCode {
+/// The arguments of the program, as the user typed them.
+static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
+
+/// Runs the program with `typed`: its name and its arguments. A process runs the program once.
+pub fn run(typed: Vec<OsString>) -> ExitCode {
     quiet_device_select();
     panics::report();
-    let args: Vec<OsString> = help::spelled_out(bench::long_pg(std::env::args_os().collect()));
+    memory::end_when_exhausted();
+    let args: Vec<OsString> = help::spelled_out(bench::long_pg(TYPED.get_or_init(|| typed).clone()));
     // Clap reports wrong flags before it has parsed the subcommand's own `--json`. These errors must be JSON, too, so look for the flag
     // here.
     let json = wants_json(&args);

@@ -1,5 +1,6 @@
 //! Reads the input of a subcommand: an argument, a file, token ids, or standard input. Text is UTF-8; a byte order mark is removed.
 
+use super::TYPED;
 use super::escape::EscapeArgs;
 use super::lines::is_standard;
 use crate::error::{Error, Result, read_at_most};
@@ -90,7 +91,7 @@ impl TextArgs {
             return self.escape.text(text, "TEXT").map(GivenInput::Text);
         }
         if let Some(text) = &self.prompt {
-            return self.escape.text(text, flag(&std::env::args_os().collect::<Vec<_>>())).map(GivenInput::Text);
+            return self.escape.text(text, flag(TYPED.get().map_or(&[], Vec::as_slice))).map(GivenInput::Text);
         }
         match self.file.as_deref() {
             Some(path) if is_standard(path) => piped(all_of_stdin()?, last),

@@ -50,6 +50,32 @@ pub fn resolved(path: &Path) -> Result<PathBuf> {
     }
 }
 
+/// Returns the path of the model that `path` names, as [`resolved`] does, without a terminal: `download` is `None` if a missing model may not be
+/// downloaded, else it is called with the bytes downloaded so far and all bytes.
+///
+/// # Errors
+/// The errors of [`resolved`].
+#[cfg(feature = "download")]
+pub fn located(path: &Path, download: Option<&mut dyn FnMut(u64, u64)>) -> Result<PathBuf> {
+    let found = match target(path)? {
+        Target::Path => return Ok(path.to_path_buf()),
+        Target::Hub(found) => found,
+    };
+    let (settings, cache) = super::fetch::cache()?;
+    match (cache.find(&found.address)?, download) {
+        (Some(path), _) => Ok(path),
+        (None, Some(progress)) => {
+            let client = hub::Client::new(settings);
+            hub::Plan::make(&client, &found.address)?.run(&client, &cache, progress)
+        }
+        (None, None) => {
+            let mut e = found.missing();
+            e.hint = e.hint.map(|hint| hint.replace("add --yes", "set `download`"));
+            Err(e)
+        }
+    }
+}
+
 /// Returns what `path` is, without looking into the cache.
 fn target(path: &Path) -> Result<Target> {
     let text = path.to_string_lossy();

@@ -1,9 +1,9 @@
 //! `pull`: downloads a model into the cache that Hugging Face's programs use.
 
+use super::ExitCode;
 use super::output::Output;
 use super::{Outcome, fetch, published};
 use crate::hub::{Client, Plan};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

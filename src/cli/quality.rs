@@ -1,5 +1,6 @@
 //! `quality`: compares models in several weight formats with a reference model, on a text.
 
+use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs};
 use super::output::Output;
@@ -13,7 +14,6 @@ use crate::quant::Float;
 use crate::report::{ModelReport, QualityReport, VariantReport, WeightsReport, device_of};
 use crate::session::{Model, ModelSource, Options, Prompt, Session, Windows, quality};
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

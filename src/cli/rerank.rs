@@ -1,5 +1,6 @@
 //! `rerank`: scores documents for a query with a reranker of EmbeddingRWKV.
 
+use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
@@ -11,7 +12,6 @@ use crate::error::{Error, Result};
 use crate::report::{RerankReport, RerankReports, RerankedQuery, RerankedReport};
 use crate::session::{Output as Results, Reranker, end_of_text};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 The output has one line per document, the best document first: {\"index\",\"score\",\"logit\",\"document\"}. index counts the given documents from 0. score is a number from 0 to 1.

@@ -1,9 +1,9 @@
 //! `rm`: removes a downloaded model from the cache.
 
+use super::ExitCode;
 use super::output::say;
 use super::{Outcome, consent, fetch, published};
 use crate::error::{Error, Kind, size};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

@@ -1,5 +1,6 @@
 //! The options of sampling: flags that override the default sampling settings of the model.
 
+use super::ExitCode;
 use super::output::Output;
 use super::values::suggested;
 use super::{Outcome, flags};
@@ -8,7 +9,6 @@ use crate::sample::{RANDOM_SEED, Sampling, Setting, random_seed};
 use crate::session::Model;
 use clap::builder::{NonEmptyStringValueParser, PossibleValue};
 use clap::{Arg, ArgAction, ArgMatches, Command, FromArgMatches};
-use std::process::ExitCode;
 
 #[derive(clap::Args)]
 #[command(next_help_heading = HEADING)]

@@ -1,5 +1,6 @@
 //! `score`: prints the log-probability of each token of a text. Can also write the logits to a file.
 
+use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::{Output, printable};
 use super::progress::{Progress, Unit};
@@ -16,7 +17,6 @@ use crate::weights::{NewTensor, write_safetensors};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

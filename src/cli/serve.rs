@@ -2,6 +2,7 @@
 
 pub mod config;
 
+use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::{WeightArgs, resolved};
 use super::output::say;
@@ -13,7 +14,6 @@ use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
 use crate::session::{ModelSource, Output as Results, Snapshot};
 use crate::weights::EXTENSIONS;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -1,5 +1,6 @@
 //! `tokenize`: converts text to token ids.
 
+use super::ExitCode;
 use super::Outcome;
 use super::consent::ConsentArgs;
 use super::flags;
@@ -15,7 +16,6 @@ use crate::vocab::{Choice, Vocab};
 use crate::weights::Checkpoint;
 use serde::Serialize;
 use std::path::PathBuf;
-use std::process::ExitCode;
 
 const EXAMPLES: &str = "\
 Examples:

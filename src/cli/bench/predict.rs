@@ -2,6 +2,7 @@
 
 use super::{Args, OutputFormat, Test, formats};
 use crate::arch::synthetic;
+use crate::cli::ExitCode;
 use crate::cli::Outcome;
 use crate::cli::output::{Output, say};
 use crate::error::Result;
@@ -12,7 +13,6 @@ use crate::report::{PredictReport, PredictedStep};
 use crate::session::{CHUNK, LONG_CHUNK, Options};
 use crate::tape::Tape;
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
-use std::process::ExitCode;
 
 /// Prints the estimated tokens per second of each synthetic model and format in each test. JSON also has the words of a step.
 pub fn show(gpu: &str, args: &Args, tests: &[Test]) -> Outcome {
