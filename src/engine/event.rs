@@ -154,6 +154,18 @@ pub struct Completion {
     pub timings: Timings,
 }
 
+impl Completion {
+    /// Returns why the text ended, as OpenAI's API names it: `length` if a limit cut it, `tool_calls` if it calls tools, else `stop`.
+    pub fn finish_reason(&self) -> &'static str {
+        let is_cut = matches!(self.finish, Finish::Length | Finish::Context | Finish::Interrupted);
+        match (is_cut, self.complete) {
+            (true, None | Some(false)) => "length",
+            _ if !self.calls.is_empty() => "tool_calls",
+            _ => "stop",
+        }
+    }
+}
+
 /// Token counts of one continuation.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {

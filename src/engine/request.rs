@@ -1,5 +1,6 @@
 //! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
 
+mod body;
 mod messages;
 mod openai;
 mod read;

@@ -1,7 +1,6 @@
 //! Events of a request as JSON.
 
 use serde_json::{Value, json};
-use wingbeat::low_level::session::Finish;
 use wingbeat::{Completion, Event, Logprobs, Model};
 
 /// Returns the JSON of an event.
@@ -45,7 +44,7 @@ fn completion(done: &Completion) -> Value {
         "thought": done.thought,
         "calls": done.calls.iter().map(|call| json!({"name": call.name, "arguments": call.arguments})).collect::<Vec<_>>(),
         "tokens": done.tokens,
-        "finish_reason": reason(done),
+        "finish_reason": done.finish_reason(),
         "complete": done.complete,
         "seed": done.seed,
         "state": state,
@@ -61,16 +60,6 @@ fn completion(done: &Completion) -> Value {
             "decode_ms": done.timings.decode_ms,
         },
     })
-}
-
-/// Returns the reason for the end of a text, as the server names it.
-fn reason(done: &Completion) -> &'static str {
-    let is_cut = matches!(done.finish, Finish::Length | Finish::Context | Finish::Interrupted);
-    match (is_cut, done.complete) {
-        (true, None | Some(false)) => "length",
-        _ if !done.calls.is_empty() => "tool_calls",
-        _ => "stop",
-    }
 }
 
 /// Returns the log-probabilities at one position. JSON has no infinity, so a token that cannot be drawn has -9999.

@@ -22,8 +22,7 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::Poll;
 use wasm_bindgen::prelude::*;
-use wingbeat::engine::Fields;
-use wingbeat::{Engine, Error, Input, ModelSource, Request};
+use wingbeat::{Engine, Error, ModelSource, Request};
 
 type JsResult<T> = std::result::Result<T, JsValue>;
 
@@ -114,7 +113,7 @@ impl Model {
 
     /// Checks a request and queues it. `request` is JSON with the fields of the server.
     pub fn submit(&self, request: &str) -> JsResult<Generation> {
-        let request = read(request).map_err(js)?;
+        let request = Request::of_body(request.as_bytes()).map_err(js)?;
         let generation = self.engine.submit(request).map_err(js)?;
         let settings = json!(generation.n_tokens()).to_string();
         Ok(Generation { engine: self.engine.clone(), generation: RefCell::new(Some(generation)), is_polled: Cell::new(false), settings })
@@ -186,41 +185,6 @@ impl Model {
 
 fn state(info: &wingbeat::engine::StateInfo) -> Value {
     json!({"name": info.name, "n_tokens": info.n_tokens, "bytes": info.bytes})
-}
-
-/// Reads a request: an input (`messages`, `prompt`, `tokens`, `input` for vectors, `query` with `documents` for scores) and settings.
-fn read(json: &str) -> wingbeat::Result<Request> {
-    let mut fields = Fields::read(json.as_bytes())?;
-    fields.of_openai()?;
-    let (request, unknown) = match (fields.take("input"), fields.take("query"), fields.take("documents")) {
-        (None, None, None) => Request::read(&fields)?,
-        (Some(input), None, None) => Request::read_settings(Input::Vectors(texts(input)?), &fields)?,
-        (None, Some(query), Some(documents)) => {
-            let wrong = |name: &'static str| move |e: serde_json::Error| Error::input(format!("{e}")).field(name);
-            let query = serde_json::from_str(query).map_err(wrong("query"))?;
-            let documents = serde_json::from_str(documents).map_err(wrong("documents"))?;
-            Request::read_settings(Input::Ranking { query, documents }, &fields)?
-        }
-        _ => return Err(Error::input("expected `input` for vectors, or `query` with `documents` for scores")),
-    };
-    match unknown.first() {
-        None => Ok(request),
-        Some(name) => Err(Error::input("unknown field").field(name).hint("leave the field out")),
-    }
-}
-
-fn texts(json: &str) -> wingbeat::Result<Vec<Input>> {
-    let wrong = |found: &str| Error::input(format!("expected a text or a list of texts or token ids, found {found}")).field("input");
-    let one = |value: &Value| match value {
-        Value::String(text) => Ok(Input::Text(text.clone())),
-        Value::Array(_) => serde_json::from_value(value.clone()).map(Input::Tokens).map_err(|_| wrong("a list of other values")),
-        _ => Err(wrong("another value")),
-    };
-    match serde_json::from_str(json).map_err(|e| wrong(&e.to_string()))? {
-        Value::Array(all) if all.iter().all(Value::is_number) => Ok(vec![one(&Value::Array(all))?]),
-        Value::Array(all) => all.iter().map(one).collect(),
-        value => Ok(vec![one(&value)?]),
-    }
 }
 
 /// The events of a request. Dropping it (`free`) cancels the request.

@@ -38,24 +38,19 @@ impl LoadOptions {
     /// Returns the options with which the model is loaded.
     pub async fn model(&self) -> Result<Options> {
         let mut options = Options::new().deterministic(self.deterministic);
-        let named = |name: &'static str| move |e: Error| e.field(name);
-        if let Some(device) = &self.device {
-            options.device = device.parse().map_err(named("device"))?;
+        let number = |n: Option<usize>| n.map(|n| n.to_string());
+        let named = [
+            ("device", self.device.clone()),
+            ("quant", self.quant.clone().filter(|quant| !quant.is_empty())),
+            ("dtype", self.dtype.clone()),
+            ("state_dtype", self.state_dtype.clone()),
+            ("cache_dtype", self.cache_dtype.clone()),
+            ("context", number(self.context)),
+            ("chunk", number(self.chunk)),
+        ];
+        for (name, value) in named {
+            value.map_or(Ok(()), |value| options.set(name, &value))?;
         }
-        if let Some(quant) = self.quant.as_deref().filter(|quant| !quant.is_empty()) {
-            options.quant = Some(quant.parse().map_err(named("quant"))?);
-        }
-        if let Some(dtype) = &self.dtype {
-            options.dtype = dtype.parse().map_err(named("dtype"))?;
-        }
-        if let Some(dtype) = &self.state_dtype {
-            options.state_dtype = dtype.parse().map_err(named("state_dtype"))?;
-        }
-        if let Some(dtype) = &self.cache_dtype {
-            options.cache_dtype = dtype.parse().map_err(named("cache_dtype"))?;
-        }
-        options.context = self.context;
-        options.chunk = self.chunk;
         if let Some(class) = &self.class {
             if options.device == DeviceChoice::Cpu {
                 return Err(Error::usage("the CPU has no classes of kernels").field("class").hint("leave `class` out"));
