@@ -21,6 +21,7 @@ mod layout;
 mod logprobs;
 pub mod measure;
 mod model;
+mod named_options;
 mod open;
 mod options;
 mod pages;

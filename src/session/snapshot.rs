@@ -36,6 +36,35 @@ impl Snapshot {
         hash.finalize().iter().take(6).map(|b| format!("{b:02x}")).collect()
     }
 
+    /// Returns the recurrent states in the order of the model's layers: the name, the shape and the elements in row-major order of each. `model` is the
+    /// model of the snapshot.
+    pub fn states<'a>(&'a self, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a [usize], &'a [f32])> {
+        let specs = model.tape().states.iter();
+        specs.zip(&self.states).map(|(spec, values)| (spec.name.as_str(), spec.shape.as_slice(), values.as_slice()))
+    }
+
+    /// Returns the snapshot of a slot with these recurrent states, in the order and with the lengths of [`states`](Self::states). It has no logits, and
+    /// its number of tokens is unknown: it counts as 0.
+    ///
+    /// # Errors
+    /// `Input` if there are too few or too many states, or a state has another length; `Model` if the model also has a KV cache.
+    pub fn of_states(model: &Model, states: Vec<Vec<f32>>) -> Result<Snapshot> {
+        let tape = model.tape();
+        if !tape.caches.is_empty() {
+            return Err(Error::model("this model has a key-value cache, which is not a part of its recurrent states"));
+        }
+        if states.len() != tape.states.len() {
+            return Err(Error::input(format!("expected {} recurrent states, found {}", tape.states.len(), states.len())));
+        }
+        for (spec, values) in tape.states.iter().zip(&states) {
+            if values.len() != spec.len() {
+                let text = format!("expected {} numbers, found {}", spec.len(), values.len());
+                return Err(Error::input(text).at(&spec.name));
+            }
+        }
+        Ok(Snapshot { weights: model.weights_hash().into(), states, ..Snapshot::default() })
+    }
+
     /// Checks that the snapshot belongs to the weights of `model`.
     ///
     /// # Errors
@@ -215,6 +244,13 @@ mod tests {
         let want = session.decode(slot, 8).unwrap().to_vec();
         assert_eq!(session.decode(back, 8).unwrap(), want);
         assert_eq!(session.restore(&snapshot).unwrap_err().message, "no slot is free: 2 of 2 slots are in use");
+        let states: Vec<_> = snapshot.states(&model).map(|(_, _, values)| values.to_vec()).collect();
+        assert_eq!(snapshot.states(&model).map(|(name, _, _)| name).next(), Some("blocks.0.att.shift"));
+        assert_eq!(Snapshot::of_states(&model, states[1..].to_vec()).unwrap_err().message, "expected 18 recurrent states, found 17");
+        let of_states = Snapshot::of_states(&model, states).unwrap();
+        session.close(back).unwrap();
+        let third = session.restore(&of_states).unwrap();
+        assert_eq!(session.decode(third, 8).unwrap(), want);
         let other = Snapshot { weights: "x".into(), ..snapshot };
         assert!(session.restore(&other).unwrap_err().message.contains("weights of another model"));
     }
