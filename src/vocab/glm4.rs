@@ -206,6 +206,10 @@ impl Scheme for Glm4Vocab {
         self.special.get(text).copied()
     }
 
+    fn specials(&self) -> Vec<(&str, u32)> {
+        self.special.iter().map(|(text, &id)| (text.as_ref(), id)).collect()
+    }
+
     fn table(&self) -> &TokenTable {
         &self.table
     }

@@ -10,6 +10,7 @@ mod glm4;
 mod huggingface;
 mod lists;
 mod literal;
+mod marks;
 mod merge;
 mod protobuf;
 mod rwkv;
@@ -106,6 +107,10 @@ trait Scheme: Send + Sync {
     /// tokens in text.
     fn special(&self, _text: &str) -> Option<u32> {
         None
+    }
+    /// Returns the texts and ids of the special tokens that [`special`](Self::special) finds.
+    fn specials(&self) -> Vec<(&str, u32)> {
+        Vec::new()
     }
     /// Returns true if `encode` always takes the longest token that matches the next bytes.
     fn is_greedy(&self) -> bool {

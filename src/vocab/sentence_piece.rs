@@ -235,6 +235,10 @@ impl Scheme for SentencePiece {
         self.special.get(text).copied()
     }
 
+    fn specials(&self) -> Vec<(&str, u32)> {
+        self.special.iter().map(|(text, &id)| (text.as_ref(), id)).collect()
+    }
+
     fn table(&self) -> &TokenTable {
         &self.table
     }
