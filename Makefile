@@ -21,7 +21,7 @@ PARTS   ?=
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-serve web test-web soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
+.PHONY: help demo test test-docs test-page test-serve web test-web wheel wheel-free-threaded test-python soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -55,6 +55,18 @@ web: ## build the npm package into web/pkg and the demo page into web/demo/dist;
 test-web: ## test the npm package and the demo in Chromium and Node; T="cache demo" chooses parts
 	@tools/setup.sh compiler
 	@tools/test-web.sh $(or $(L),short) $(T)
+
+wheel: ## build the Python wheel and its source distribution into target/wheels; needs python3
+	@tools/setup.sh compiler
+	@tools/wheel.sh
+
+wheel-free-threaded: ## build the wheel for CPython 3.14 without a global lock
+	@tools/setup.sh compiler
+	@tools/wheel.sh free-threaded
+
+test-python: ## test the Python package in a fresh environment; L=long adds torch, the package rwkv and lm-eval; T="-k states" is for pytest
+	@tools/setup.sh compiler
+	@tools/test-python.sh $(or $(L),short) $(T)
 
 soak: ## 64 clients of `serve` for HOURS=1, with restarts and kills; picture and samples in target/soak
 	@tools/setup.sh compiler

@@ -1,0 +1,69 @@
+//! Wakes event loops of asyncio. An engine's thread must not wait for the interpreter, so a thread of its own calls the functions that wake a loop.
+
+use crate::process::lock;
+use pyo3::prelude::*;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+use std::thread::{self, JoinHandle};
+
+struct Bridge {
+    calls: Sender<Option<Py<PyAny>>>,
+    thread: JoinHandle<()>,
+}
+
+static BRIDGE: Mutex<Option<Bridge>> = Mutex::new(None);
+
+/// Calls a function of Python soon. After [`stop`], does nothing.
+pub fn call(function: Py<PyAny>) {
+    if let Some(bridge) = &*lock(&BRIDGE) {
+        // The thread ends only after `stop`.
+        let _ = bridge.calls.send(Some(function));
+    }
+}
+
+/// Starts the thread, if it does not run.
+///
+/// # Errors
+/// An error of the system if there is no room for a thread.
+pub fn start() -> std::io::Result<()> {
+    let mut bridge = lock(&BRIDGE);
+    if bridge.is_none() {
+        let (calls, called) = channel::<Option<Py<PyAny>>>();
+        let work = move || {
+            while let Ok(Some(first)) = called.recv() {
+                let mut is_last = false;
+                let attached = Python::try_attach(|py| {
+                    run(py, &first);
+                    // The other calls that wait need no second wait for the interpreter.
+                    for call in called.try_iter() {
+                        match call {
+                            Some(function) => run(py, &function),
+                            None => is_last = true,
+                        }
+                    }
+                });
+                if is_last || attached.is_none() {
+                    return;
+                }
+            }
+        };
+        let thread = thread::Builder::new().name("wingbeat-asyncio".into()).spawn(work)?;
+        *bridge = Some(Bridge { calls, thread });
+    }
+    Ok(())
+}
+
+/// An event loop that was closed refuses the call: nobody waits there.
+fn run(py: Python<'_>, function: &Py<PyAny>) {
+    let _ = function.call0(py);
+}
+
+/// Ends the thread. The caller must not hold the interpreter's lock.
+///
+/// # Errors
+/// The thread has panicked.
+pub fn stop() -> Result<(), ()> {
+    let Some(Bridge { calls, thread }) = lock(&BRIDGE).take() else { return Ok(()) };
+    let _ = calls.send(None);
+    thread.join().map_err(|_| ())
+}

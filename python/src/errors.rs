@@ -1,0 +1,58 @@
+//! Errors of the library as exceptions of the module `wingbeat.errors`.
+
+use pyo3::prelude::*;
+use pyo3::types::IntoPyDict;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use wingbeat::Error;
+use wingbeat::error::Kind;
+
+/// Returns the exception of an error: its class names the kind, its attributes have the field and the hint.
+pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
+    let class = match e.kind {
+        Kind::Input | Kind::Usage => "InputError",
+        Kind::File => "FileError",
+        Kind::Model => "ModelError",
+        Kind::Device => "DeviceError",
+        Kind::Memory => "OutOfMemoryError",
+        Kind::Busy => "BusyError",
+        _ => "WingbeatError",
+    };
+    make(py, class, &e.to_string(), e.field.as_deref(), e.hint.as_deref())
+}
+
+/// Returns the exception for the use of a model in a forked process.
+pub fn forked(py: Python<'_>) -> PyErr {
+    let hint = "start processes with `multiprocessing.get_context(\"spawn\")`, or open the model in the child process only";
+    let message = format!("this process was forked after a model had been opened: a fork copies neither threads nor the GPU ({hint})");
+    make(py, "ForkError", &message, None, Some(hint))
+}
+
+/// Returns the exception for the use of a closed model.
+pub fn closed(py: Python<'_>) -> PyErr {
+    make(py, "ClosedError", "the model is closed", None, None)
+}
+
+fn make(py: Python<'_>, class: &str, message: &str, field: Option<&str>, hint: Option<&str>) -> PyErr {
+    let exception = || {
+        let class = py.import("wingbeat.errors")?.getattr(class)?;
+        class.call((message,), Some(&[("field", field), ("hint", hint)].into_py_dict(py)?))
+    };
+    exception().map_or_else(|e| e, PyErr::from_value)
+}
+
+/// Runs `work` without the interpreter's lock. A panic becomes an exception.
+pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> wingbeat::Result<T> + Send) -> PyResult<T> {
+    let done = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    crate::logs::deliver(py)?;
+    match done {
+        Ok(result) => result.map_err(|e| exception(py, &e)),
+        Err(panic) => Err(panicked(py, &*panic)),
+    }
+}
+
+/// Returns the exception of a panic.
+pub fn panicked(py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
+    let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
+    let message = format!("internal error: {}", text.unwrap_or("a panic without a message"));
+    make(py, "InternalError", &message, None, Some("please report this error"))
+}

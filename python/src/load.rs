@@ -1,0 +1,146 @@
+//! Loads a model in a thread, so that Ctrl-C ends the wait and Python's other threads go on.
+
+use crate::errors;
+use crate::options::LoadOptions;
+use crate::process::{self, lock};
+use pyo3::prelude::*;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+use wingbeat::low_level::exec::{ChosenDevice, choose, tune};
+use wingbeat::{Engine, Error, Model, ModelSource, Options, Result};
+
+/// How often a wait looks for Ctrl-C.
+pub const SLICE: Duration = Duration::from_millis(50);
+
+/// What the loading thread says.
+enum Said {
+    /// The stage, the work that is done, and all work.
+    Progress(&'static str, u64, u64),
+    Loaded(thread::Result<Result<(Engine, usize)>>),
+}
+
+/// The reason for which a load that nobody waits for ends.
+struct Abandoned;
+
+/// Loads a model and starts its engine. Returns the engine and the number of its slots. `progress(stage, done, total)` is a function of Python.
+pub fn load(
+    py: Python<'_>,
+    source: ModelSource,
+    options: LoadOptions,
+    download: bool,
+    progress: Option<&Py<PyAny>>,
+) -> PyResult<(Engine, usize)> {
+    let (says, said) = channel();
+    let is_abandoned = Arc::new(AtomicBool::new(false));
+    let stop = is_abandoned.clone();
+    let work = move || {
+        let tell = |stage, done, total| {
+            if stop.load(Ordering::SeqCst) {
+                // Unwinds without a message: the library frees what it has loaded so far.
+                resume_unwind(Box::new(Abandoned));
+            }
+            let _ = says.send(Said::Progress(stage, done, total));
+        };
+        let loaded = catch_unwind(AssertUnwindSafe(|| start(source, &options, download, &tell)));
+        let _ = says.send(Said::Loaded(loaded));
+    };
+    let thread = thread::Builder::new().name("wingbeat-load".into()).spawn(work)?;
+    let loaded = wait(py, &Mutex::new(said), progress).inspect_err(|_| is_abandoned.store(true, Ordering::SeqCst));
+    crate::logs::deliver(py)?;
+    match loaded {
+        Ok(Ok(loaded)) => loaded.map_err(|e| errors::exception(py, &e)),
+        Ok(Err(panic)) => Err(errors::panicked(py, &*panic)),
+        Err(e) => {
+            process::abandon(thread);
+            Err(e)
+        }
+    }
+}
+
+/// Waits for the loading thread, and calls `progress` at most 20 times a second.
+///
+/// # Errors
+/// The exception of a signal or of `progress`.
+fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny>>) -> PyResult<thread::Result<Result<(Engine, usize)>>> {
+    loop {
+        let mut last: Option<(&'static str, u64, u64)> = None;
+        // A stage that ends within a slice is told, too.
+        let mut tell = |said: (&'static str, u64, u64)| match progress {
+            Some(progress) => progress.call1(py, said).map(drop),
+            None => Ok(()),
+        };
+        let until = std::time::Instant::now() + SLICE;
+        let ended = loop {
+            let left = until.saturating_duration_since(std::time::Instant::now());
+            match py.detach(|| lock(said).recv_timeout(left)) {
+                Ok(Said::Progress(stage, done, total)) => {
+                    if let Some(ended) = last.filter(|(before, ..)| *before != stage) {
+                        tell(ended)?;
+                    }
+                    last = Some((stage, done, total));
+                }
+                Ok(Said::Loaded(loaded)) => break Some(loaded),
+                Err(RecvTimeoutError::Timeout) => break None,
+                Err(RecvTimeoutError::Disconnected) => break Some(Ok(Err(Error::device("the thread that loads the model has ended")))),
+            }
+        };
+        last.map_or(Ok(()), &mut tell)?;
+        match ended {
+            Some(loaded) => return Ok(loaded),
+            None => py.check_signals()?,
+        }
+    }
+}
+
+fn start(
+    source: ModelSource,
+    options: &LoadOptions,
+    download: bool,
+    tell: &(dyn Fn(&'static str, u64, u64) + Sync),
+) -> Result<(Engine, usize)> {
+    let found = |source: &ModelSource| match source {
+        ModelSource::Path(path) => locate(path, download, tell).map(ModelSource::Path),
+        other => Ok(other.clone()),
+    };
+    let of_model = options.model()?;
+    start_threads(options.threads()?)?;
+    let source = found(&source)?;
+    measure(&of_model, tell)?;
+    let load = |source: &ModelSource, options: &Options| Model::load(source, options, &mut |done, total| tell("weights", done, total));
+    let model = load(&source, &of_model)?;
+    let mut beside = of_model;
+    (beside.strategy, beside.lora, beside.vocab) = (None, None, None);
+    let engine = options.engine(&model, |source| load(&found(source)?, &beside))?;
+    let slots = engine.slots;
+    Ok((Engine::start(&model, engine)?, slots))
+}
+
+/// Starts the threads that all models of the process share, with the first model.
+fn start_threads(n: Option<u32>) -> Result<()> {
+    static IS_STARTED: AtomicBool = AtomicBool::new(false);
+    if IS_STARTED.load(Ordering::SeqCst) {
+        return Ok(());
+    }
+    wingbeat::cli::start_threads(n)?;
+    IS_STARTED.store(true, Ordering::SeqCst);
+    Ok(())
+}
+
+fn locate(path: &Path, download: bool, tell: &dyn Fn(&'static str, u64, u64)) -> Result<std::path::PathBuf> {
+    let mut progress = |done, total| tell("download", done, total);
+    wingbeat::cli::located(path, if download { Some(&mut progress) } else { None })
+}
+
+/// Measures which kernels are fastest on a GPU, once.
+fn measure(options: &Options, tell: &dyn Fn(&'static str, u64, u64)) -> Result<()> {
+    let (Some(folder), None) = (&options.cache, &options.strategy) else { return Ok(()) };
+    if let ChosenDevice::Gpu(adapter) = choose(&options.device, options.backend)?.chosen {
+        tune::measure_once(&adapter, folder, &mut |done, total| tell("measure", done as u64, total as u64))?;
+    }
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The options of a model and its engine, as names and texts.
+
+use std::path::{Path, PathBuf};
+use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Task};
+
+/// What `Model` was called with: options of the library by name, and those of this binding.
+pub struct LoadOptions {
+    named: Vec<(String, String)>,
+}
+
+/// Options of the engine and of this binding. All others belong to the model.
+const OF_ENGINE: [&str; 15] = [
+    "slots",
+    "queue",
+    "max_tokens",
+    "format",
+    "prefix_cache",
+    "cache_folder",
+    "states_folder",
+    "pooling",
+    "task",
+    "normalise",
+    "reranker",
+    "kernel_cache",
+    "threads",
+    "lora",
+    "lora_alpha",
+];
+
+impl LoadOptions {
+    pub fn new(named: Vec<(String, String)>) -> LoadOptions {
+        LoadOptions { named }
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.named.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
+    }
+
+    fn read<T: std::str::FromStr>(&self, name: &str, expected: &str) -> Result<Option<T>> {
+        let wrong = |value| Error::usage(format!("expected {expected}, found {value}")).field(name);
+        self.get(name).map(|value| value.parse().map_err(|_| wrong(value))).transpose()
+    }
+
+    /// Returns the options with which the model is loaded.
+    pub fn model(&self) -> Result<Options> {
+        let mut options = Options::new();
+        options.cache = self.folder();
+        for (name, value) in self.named.iter().filter(|(name, _)| !OF_ENGINE.contains(&name.as_str())) {
+            options.set(name, value)?;
+        }
+        options.lora = match (self.get("lora"), self.read("lora_alpha", "a number")?) {
+            (Some(path), Some(alpha)) => Some((path.into(), alpha)),
+            (None, None) => None,
+            (Some(_), None) => return Err(Error::usage("expected the alpha of the adapter's training, found none").field("lora_alpha")),
+            (None, Some(_)) => return Err(Error::usage("expected an adapter, found none").field("lora")),
+        };
+        Ok(options)
+    }
+
+    /// Returns how many threads compute on the host. All models of a process share them, so the first model decides.
+    pub fn threads(&self) -> Result<Option<u32>> {
+        self.read("threads", "a whole number of at least 1")
+    }
+
+    /// Returns the folder for compiled kernels and measurements of GPUs.
+    fn folder(&self) -> Option<PathBuf> {
+        match self.get("kernel_cache") {
+            Some("false") => None,
+            Some(folder) if folder != "true" => Some(folder.into()),
+            _ => wingbeat::cli::cache_folder(),
+        }
+    }
+
+    /// Returns the options of the engine. `reranker` loads the model of that option.
+    pub fn engine(&self, model: &Model, reranker: impl FnOnce(&ModelSource) -> Result<Model>) -> Result<EngineOptions> {
+        let count = |name| self.read::<usize>(name, "a whole number");
+        let mut options = EngineOptions::new();
+        options.slots = count("slots")?.unwrap_or(options.slots);
+        options.queue = count("queue")?.unwrap_or(options.queue);
+        options.max_tokens = count("max_tokens")?.unwrap_or(options.max_tokens);
+        if let Some(format) = self.get("format") {
+            options = options.format(Format::named(format, model).map_err(|e| e.field("format"))?);
+        }
+        if self.read("prefix_cache", "true or false")? == Some(false) {
+            options = options.cache(CacheOptions::off());
+        }
+        options.cache.folder = self.get("cache_folder").map(PathBuf::from).or(options.cache.folder);
+        options.states.folder = self.get("states_folder").map(PathBuf::from);
+        options.embed.pooling = match self.get("pooling") {
+            None => options.embed.pooling,
+            Some("last") => Some(Pooling::Last),
+            Some("mean") => Some(Pooling::Mean),
+            Some(other) => return Err(Error::usage(format!("expected last or mean, found {other}")).field("pooling")),
+        };
+        if let Some(task) = self.get("task") {
+            let known = Task::ALL.into_iter().find(|known| known.name() == task);
+            let expected = || Task::ALL.map(Task::name).join(", ");
+            options.embed.task = Some(known.ok_or_else(|| Error::usage(format!("expected {}, found {task}", expected())).field("task"))?);
+        }
+        options.embed.normalise = self.read("normalise", "true or false")?.unwrap_or(options.embed.normalise);
+        options.reranker = self.get("reranker").map(|path| reranker(&ModelSource::Path(Path::new(path).into()))).transpose()?;
+        Ok(options)
+    }
+}

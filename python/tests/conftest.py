@@ -1,0 +1,38 @@
+"""Models for tests: the embedded one on the CPU, with weights in f32."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import wingbeat
+
+MODELS = Path(__file__).parents[2] / "tests" / "models"
+TINY = {
+    4: MODELS / "tiny-rwkv4.safetensors",
+    5: MODELS / "tiny-rwkv5.safetensors",
+    6: MODELS / "tiny-rwkv6.safetensors",
+    7: MODELS.parents[1] / "assets" / "models" / "tiny-rwkv7.safetensors",
+}
+
+
+@pytest.fixture(scope="session")
+def model() -> Iterator[wingbeat.Model]:
+    with wingbeat.Model.embedded(device="cpu", dtype="f32", slots=4, deterministic=True) as model:
+        yield model
+
+
+@pytest.fixture(scope="session")
+def glm() -> Iterator[wingbeat.Model]:
+    with wingbeat.Model(MODELS / "tiny-glm4", device="cpu", dtype="f32", slots=2) as model:
+        yield model
+
+
+def run(code: str, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
+    """Runs a program in a Python of its own."""
+    return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload, no-any-return]
+

@@ -1,0 +1,162 @@
+"""A model for lm-evaluation-harness: `lm_eval --model wingbeat --model_args path=…,device=…,quant=…`.
+
+Versions of the harness that do not read entry points need `python -m wingbeat.lm_eval` in place of `lm_eval`, or `import wingbeat.lm_eval` before
+`lm_eval.simple_evaluate(model="wingbeat", …)`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from lm_eval.api.model import TemplateLM
+from lm_eval.api.registry import register_model
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from tqdm import tqdm
+
+from .answer import Answer
+from .errors import InputError
+from .model import Model
+
+if TYPE_CHECKING:
+    from lm_eval.api.instance import Instance
+
+# Requests whose shared beginnings are looked for together. More of them share more, fewer show progress sooner.
+_TOGETHER = 1024
+
+# A recurrent model has no limit. The windows of rolling likelihoods need one.
+_NO_LIMIT = 1 << 30
+
+# Settings of the harness that mean nothing here, or are translated.
+_TRANSLATED = ("until", "do_sample", "max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens", "temperature")
+
+
+@register_model("wingbeat")
+class WingbeatLM(TemplateLM):  # type: ignore[misc]
+    """`path` is what `wingbeat.Model` takes, or `embedded`. The other arguments are its options; `batch_size` is the number of slots."""
+
+    def __init__(
+        self,
+        path: str = "",
+        pretrained: str = "",
+        batch_size: int | str | None = None,
+        max_batch_size: int | None = None,
+        max_length: int | None = None,
+        max_gen_toks: int = 256,
+        download: bool = False,
+        **options: Any,
+    ) -> None:
+        super().__init__()
+        name = path or pretrained
+        if not name:
+            raise InputError("path: expected a model, found none", field="path", hint="use --model_args path=model.pth")
+        if batch_size is not None and str(batch_size).isdigit():
+            options.setdefault("slots", int(batch_size))
+        self.model: Model = Model.embedded(**options) if name == "embedded" else Model(name, download=download, **options)
+        self.batch_size: int = self.model.info.slots
+        self.max_length: int = int(max_length or self.model.info.context or _NO_LIMIT)
+        self.max_gen_toks: int = int(max_gen_toks)
+
+    @property
+    def tokenizer_name(self) -> str:
+        """Tells the caches of the harness from those of other models."""
+        return self.model.info.weights_hash
+
+    @property
+    def eot_token_id(self) -> int:
+        """The token `<|endoftext|>`, with which a text begins whose context is empty."""
+        return self.model.info.eot_token
+
+    def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
+        """Returns the token ids of a text. Marks of chat formats are single tokens."""
+        return self.model.tokenizer.encode(string, special=True)
+
+    def tok_decode(self, tokens: Sequence[int], skip_special_tokens: bool = True) -> str:
+        """Returns the text of token ids."""
+        return self.model.tokenizer.decode(tokens)
+
+    def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> str:
+        """Returns the prompt that the model reads for messages."""
+        return self.model.apply_template(chat_history, continue_final_message=None if add_generation_prompt else True)  # type: ignore[arg-type]
+
+    def chat_template(self, chat_template: bool | str = False) -> str | None:
+        """The template is a part of the model's format, so its name stands for it."""
+        return self.model.info.architecture if chat_template else None
+
+    def _loglikelihood_tokens(
+        self, requests: list[tuple[Any, list[int], list[int]]], disable_tqdm: bool = False, **_: Any
+    ) -> list[tuple[float, bool]]:
+        found: list[tuple[float, bool]] = []
+        with tqdm(total=len(requests), desc="Running loglikelihood requests", disable=disable_tqdm) as bar:
+            # Neighbours share beginnings.
+            order = sorted(range(len(requests)), key=lambda i: requests[i][1])
+            results: dict[int, tuple[float, bool]] = {}
+            for begin in range(0, len(order), _TOGETHER):
+                part = order[begin : begin + _TOGETHER]
+                pairs = [self._fitted(requests[i][1], requests[i][2]) for i in part]
+                results.update(zip(part, self.model.loglikelihoods(pairs), strict=True))
+                bar.update(len(part))
+            for i, (texts, _context, _continuation) in enumerate(requests):
+                if texts is not None:
+                    self.cache_hook.add_partial("loglikelihood", texts, results[i])
+                found.append(results[i])
+        return found
+
+    def _fitted(self, context: list[int], continuation: list[int]) -> tuple[list[int], list[int]]:
+        """Drops the beginning of a context that is too long for the model."""
+        room = max(self.max_length - len(continuation), 1)
+        return context[-room:], continuation
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        """Returns the log-likelihood of each whole text."""
+        windows: list[tuple[None, list[int], list[int]]] = []
+        counts: list[int] = []
+        for (text,) in [request.args for request in requests]:
+            of_text = get_rolling_token_windows(
+                token_list=self.tok_encode(text), prefix_token=self.prefix_token_id, max_seq_len=self.max_length, context_len=1
+            )
+            before = len(windows)
+            windows += [(None, *make_disjoint_window(window)) for window in of_text]
+            counts.append(len(windows) - before)
+        found = iter(self._loglikelihood_tokens(windows, disable_tqdm=disable_tqdm))
+        sums = [sum(next(found)[0] for _ in range(count)) for count in counts]
+        for (text,), logprob in zip([request.args for request in requests], sums, strict=True):
+            self.cache_hook.add_partial("loglikelihood_rolling", (text,), logprob)
+        return sums
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        """Returns the texts that the model writes after each context."""
+        texts: list[str] = []
+        answers = self.model.batch(self._items(requests))
+        with tqdm(total=len(requests), desc="Running generate_until requests", disable=disable_tqdm) as bar:
+            for request, answer in zip(requests, answers, strict=True):
+                assert isinstance(answer, Answer)
+                texts.append(answer.text)
+                self.cache_hook.add_partial("generate_until", request.args, answer.text)
+                bar.update(1)
+        return texts
+
+    def _items(self, requests: list[Instance]) -> Iterator[Mapping[str, Any]]:
+        for context, settings in [request.args for request in requests]:
+            until = settings.get("until") or []
+            most = next((settings[name] for name in _TRANSLATED[2:6] if settings.get(name)), self.max_gen_toks)
+            tokens = self.tok_encode(context) or [self.prefix_token_id]
+            room = max(self.max_length - int(most), 1)
+            yield {
+                # The harness asks for the bare distribution: without the penalties and the nucleus of the model's family.
+                "top_p": 1.0,
+                "top_k": 0,
+                "presence_penalty": 0.0,
+                "frequency_penalty": 0.0,
+                **{name: value for name, value in settings.items() if name not in _TRANSLATED},
+                "tokens": tokens[-room:],
+                "stop": [until] if isinstance(until, str) else list(until),
+                "max_tokens": int(most),
+                "temperature": float(settings.get("temperature") or 0.0) if settings.get("do_sample") else 0.0,
+            }
+
+
+if __name__ == "__main__":
+    from lm_eval.__main__ import cli_evaluate
+
+    cli_evaluate()

@@ -1,0 +1,201 @@
+"""The fields of requests and the options of models, for type checkers. At run time, requests are plain keyword arguments."""
+
+from __future__ import annotations
+
+import json
+import operator
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
+
+from .errors import InputError
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Tokens = Union[Sequence[int], NDArray[np.integer[Any]]]
+    Prompt = Union[str, Tokens]
+    PathLike = Union[str, os.PathLike[str]]
+
+
+class Settings(TypedDict, total=False):
+    """The settings of a request, as in the JSON of the server. A setting that is missing has the default of the model."""
+
+    max_tokens: int
+    temperature: float
+    top_p: float
+    top_k: int
+    min_p: float
+    typical: float
+    presence_penalty: float
+    frequency_penalty: float
+    penalty_decay: float
+    repeat_penalty: float
+    logit_bias: Mapping[int, float]
+    ban: Sequence[int]
+    seed: int
+    preset: str
+    sampler_order: Literal["pip", "hf"]
+    mirostat: int
+    mirostat_tau: float
+    mirostat_eta: float
+    dry_multiplier: float
+    dry_base: float
+    dry_allowed_length: int
+    dry_breaker: Sequence[str]
+    dry_range: int
+    xtc_probability: float
+    xtc_threshold: float
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    n: int
+    logprobs: int | bool
+    top_logprobs: int
+    echo: bool
+    grammar: str
+    json_schema: Mapping[str, Any] | str
+    json_object: bool
+    json_value: bool
+    regex: str
+    choice: Sequence[str]
+    close: bool
+    response_format: Mapping[str, Any]
+    tools: Sequence[Mapping[str, Any]]
+    tool_choice: str | Mapping[str, Any]
+    thinking: str
+    reasoning_effort: str
+    format: str
+    user_name: str
+    assistant_name: str
+    continue_final_message: bool
+    add_bos: bool
+    state: str
+    save_state: str
+    no_cache: bool
+    priority: int
+    return_progress: bool
+
+
+class Request(Settings, total=False):
+    """The fields of a request: its settings, and messages to answer."""
+
+    messages: Sequence[Mapping[str, Any]]
+
+
+class Options(TypedDict, total=False):
+    """The options of a model.
+
+    `device` is `auto`, `cpu`, `gpu`, `gpu:N` or a part of a GPU's name. `quant` is a format such as `i8` or `i4`. `strategy` places layers on devices, in
+    the notation of ChatRWKV. `slots` texts run at once. `states_folder` keeps named states, and `cache_folder` keeps what the prefix cache has read.
+    """
+
+    device: str
+    backend: Literal["auto", "vulkan", "metal", "dx12", "gl"]
+    dtype: Literal["auto", "f16", "f32"]
+    quant: str
+    strategy: str
+    vocab: PathLike
+    context: int
+    chunk: int
+    cache_dtype: Literal["f16", "f32"]
+    state_dtype: Literal["f16", "f32"]
+    deterministic: bool
+    sparse: bool
+    rope_theta: float
+    group_norm_eps: float
+    state_orientation: Literal["value-key", "key-value"]
+    lora: PathLike
+    lora_alpha: float
+    threads: int
+    slots: int
+    queue: int
+    max_tokens: int
+    format: str
+    prefix_cache: bool
+    cache_folder: PathLike
+    states_folder: PathLike
+    kernel_cache: PathLike | bool
+    pooling: Literal["last", "mean"]
+    task: Literal["retrieval", "similarity", "classification"]
+    normalise: bool
+    reranker: PathLike
+
+
+def body(prompt: Prompt | None, request: Mapping[str, Any]) -> bytes:
+    """Returns the JSON of a request. None counts as a field that is missing."""
+    fields = {name: value for name, value in request.items() if value is not None}
+    if prompt is not None:
+        name = "prompt" if isinstance(prompt, str) else "tokens"
+        fields[name] = prompt if isinstance(prompt, str) else token_ids(prompt)
+    return encoded(fields)
+
+
+def encoded(fields: Mapping[str, Any]) -> bytes:
+    """Returns a JSON object. Numbers and arrays of NumPy are numbers and lists."""
+    try:
+        return json.dumps(fields, default=_plain, allow_nan=False).encode()
+    except (TypeError, ValueError) as e:
+        raise InputError(f"expected values that JSON can hold: {e}") from None
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):
+        return value.tolist()
+    if isinstance(value, Iterable) and not isinstance(value, (bytes, bytearray)):
+        return list(value)
+    raise TypeError(f"found {type(value).__name__}")
+
+
+def token_ids(tokens: Tokens, field: str = "tokens") -> list[int]:
+    """Returns token ids as a list.
+
+    Raises InputError if there is anything but whole numbers that are not negative, or an array with more than one dimension.
+    """
+    kind = getattr(getattr(tokens, "dtype", None), "kind", None)
+    if kind is not None:
+        if kind not in "iu":
+            raise InputError(f"{field}: expected whole numbers, found an array of {tokens.dtype}", field=field)  # type: ignore[union-attr]
+        if tokens.ndim != 1:  # type: ignore[union-attr]
+            raise InputError(f"{field}: expected an array of one dimension, found {tokens.ndim}", field=field)  # type: ignore[union-attr]
+        ids: list[int] = tokens.tolist()  # type: ignore[union-attr]
+    else:
+        try:
+            ids = [_index(token) for token in tokens]
+        except TypeError:
+            raise InputError(f"{field}: expected a list of token ids, found {_short(tokens)}", field=field) from None
+    for token in ids:
+        if not 0 <= token < 1 << 32:
+            raise InputError(f"{field}: expected ids of at least 0, found {token}", field=field)
+    return ids
+
+
+def _index(token: Any) -> int:
+    if isinstance(token, bool):
+        raise TypeError
+    return operator.index(token)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 40 else text[:40] + "…"
+
+
+def option_texts(options: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Returns options as names and texts. None counts as an option that is missing."""
+    texts = []
+    for name, value in options.items():
+        if value is None:
+            continue
+        if isinstance(value, bool):
+            texts.append((name, "true" if value else "false"))
+        elif isinstance(value, (str, os.PathLike)):
+            texts.append((name, os.fspath(value)))
+        elif isinstance(value, (int, float)):
+            texts.append((name, repr(value)))
+        else:
+            raise InputError(f"{name}: expected a text, a number, True or False, found {_short(value)}", field=name)
+    return texts
