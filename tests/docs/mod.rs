@@ -160,6 +160,7 @@ pages! {
     models "docs/models.md"
     outputs "docs/outputs.md"
     performance "docs/performance.md"
+    python "docs/python.md"
     quantisation "docs/quantisation.md"
     safety "docs/safety.md"
     sampling "docs/sampling.md"
