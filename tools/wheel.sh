@@ -3,7 +3,7 @@
 # usage: wheel.sh [release|quick|free-threaded]
 #   release         optimised, checked by auditwheel (default)
 #   quick           for this machine alone, compiled like the tests, to try something
-#   free-threaded   for CPython 3.14 without a global lock; builds that interpreter from Debian's sources if there is none
+#   free-threaded   for CPython 3.14 without a global lock: python3.14t, or the interpreter that PYTHON_FREE_THREADED names; else SKIPPED
 # maturin, zig and auditwheel are installed into a cache folder, not into the system. Exits with 3 if something is missing that it cannot install.
 # On macOS and Windows, `release` builds a wheel for the machine; that needs no zig.
 # shellcheck source=tools/dist/common.sh
@@ -37,22 +37,23 @@ case $kind in
       triple=$(uname -m)-unknown-linux-gnu
       zig
       # Zig links everything but glibc statically.
-      build build --release --locked --strip --zig --target "$triple" --compatibility "manylinux_${glibc/./_}" --features abi3
+      build build --release --locked --strip --zig --target "$triple" --compatibility "manylinux_${glibc/./_}"
       tools/dist/needs.sh "$target/$triple/release/lib_native.so" "$glibc"
       "$bin/auditwheel" show "$wheels"/wingbeat-*-abi3-*.whl
     else
-      build build --release --locked --strip --features abi3
+      build build --release --locked --strip
     fi
     build sdist
     ;;
   quick)
     rm -f "$wheels"/wingbeat-*-abi3-linux_*.whl
-    build build --profile dev --locked --compatibility off --auditwheel skip --features abi3
+    build build --profile dev --locked --compatibility off --auditwheel skip
     ;;
   free-threaded)
-    python=$(tools/python-free-threaded.sh)
+    python=$(command -v "${PYTHON_FREE_THREADED:-python3.14t}" || true)
+    [ -n "$python" ] || { echo "SKIPPED: no Python without a global lock (python3.14t) was found"; exit 0; }
     rm -f "$wheels"/wingbeat-*t-linux_*.whl "$wheels"/wingbeat-*t-manylinux*.whl
-    build build --release --locked --strip --compatibility off --auditwheel skip --no-default-features --interpreter "$python"
+    build build --release --locked --strip --compatibility off --auditwheel skip --interpreter "$python"
     ;;
   *)
     sed -n '3,6s/^# //p' "$0" >&2

@@ -121,7 +121,7 @@ impl Tree<'_> {
         if !contexts.is_empty() {
             self.session.prefill_many(&contexts, &mut |_, _| ())?;
         }
-        // The logits after the last token of the context are those of the first token of the continuation. The last token needs none.
+        // The last token of a context predicts the first token of the continuation. The logits after the last token of all predict nothing.
         let scored: Vec<&Text> = texts.iter().copied().filter(|text| text.tokens.len() > text.context).collect();
         let continuations: Vec<(Slot, &[u32])> = of_texts()
             .filter(|(_, text)| text.tokens.len() > text.context)
