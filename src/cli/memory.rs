@@ -10,7 +10,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::fmt::{self, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
 
-/// The system's allocator, with one change: after [`end_when_exhausted`], a failed allocation that no caller handles ends the program.
+/// The system's allocator, with one change: after `end_when_exhausted`, a failed allocation that no caller handles ends the program.
 pub struct Allocator;
 
 // SAFETY: every call goes to the system's allocator unchanged. A failed allocation ends the process without unwinding, or returns null to a

@@ -50,11 +50,12 @@ pub fn resolved(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the model that `path` names, as [`resolved`] does, without a terminal: `download` is `None` if a missing model may not be
+/// Returns the path of the model that `path` names, as `-m` does, without a terminal: `download` is `None` if a missing model may not be
 /// downloaded, else it is called with the bytes downloaded so far and all bytes.
 ///
 /// # Errors
-/// The errors of [`resolved`].
+/// `File` for a web address, and for a missing file whose path has neither a folder nor a checkpoint's extension. `File` for a model that is not on
+/// this disk, if it may not be downloaded; the hint says how.
 #[cfg(feature = "download")]
 pub fn located(path: &Path, download: Option<&mut dyn FnMut(u64, u64)>) -> Result<PathBuf> {
     let found = match target(path)? {

@@ -12,7 +12,7 @@ pub fn js(e: Error) -> JsValue {
         // `set` fails for frozen objects only.
         let _ = Reflect::set(&error, &name.into(), &value.map_or(JsValue::NULL, Into::into));
     };
-    set("kind", Some(&e.kind.name().to_string()));
+    set("kind", Some(e.kind.name()));
     set("field", e.field.as_deref());
     set("hint", e.hint.as_deref());
     error.into()
