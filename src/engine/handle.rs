@@ -300,7 +300,12 @@ impl Engine {
     pub fn import_state(&self, namespace: &str, name: &str, file: impl Into<Vec<u8>>) -> Result<StateInfo> {
         let files = Files::new("state");
         files.add(name, file).map_err(|e| e.field("name"))?;
-        self.shared.states.load(namespace, name, &files.path(name))
+        let path = files.path(name);
+        // The path exists only here.
+        self.shared.states.load(namespace, name, &path).map_err(|e| {
+            let place = e.place.as_ref().map(|place| place.trim_start_matches(&path.display().to_string()).trim_start_matches(": ").to_owned());
+            Error { place: place.filter(|place| !place.is_empty()), ..e }.field("state")
+        })
     }
 
     /// Returns the bytes of the file that [`export_state`](Self::export_state) writes.

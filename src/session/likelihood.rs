@@ -41,16 +41,19 @@ impl Text {
 
 impl Session {
     /// Returns how likely each continuation is after its context. `requests` are pairs of a context and a continuation. Calls `progress(continuations done so
-    /// far, all continuations)`.
+    /// far, all continuations)` after each step.
     ///
     /// # Errors
-    /// `Input` if a context has no token, or no slot is free; the errors of [`prefill_many`](Self::prefill_many); `Model` if the logits are not finite.
+    /// `Input` if a context has no token, a token is out of range, or no slot is free; the errors of [`prefill_many`](Self::prefill_many); `Model` if the logits are not finite.
     pub fn loglikelihoods(&mut self, requests: &[(&[u32], &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Likelihood>> {
         let mut texts = Vec::with_capacity(requests.len());
         for (place, (context, continuation)) in requests.iter().enumerate() {
+            let named = |e: Error| e.field(&format!("requests[{place}]"));
             if context.is_empty() {
-                return Err(Error::input("expected a context of at least 1 token, found none").field(&format!("requests[{place}]")));
+                return Err(named(Error::input("expected a context of at least 1 token, found none")));
             }
+            // The last token of a text is never read, so no slot would check it.
+            [*context, *continuation].into_iter().try_for_each(|tokens| self.model().check_ids(tokens)).map_err(named)?;
             texts.push(Text { tokens: [*context, *continuation].concat(), context: context.len(), place });
         }
         texts.sort_by(|a, b| a.tokens.cmp(&b.tokens));
@@ -96,7 +99,7 @@ impl Tree<'_> {
             // Of the free slots, one is for a text of the group.
             if (n - 1) * shared.saturating_sub(read) >= LEAST_SAVED && self.session.n_free() > 1 && self.open.len() < MAX_NESTED {
                 let begun = self.begin(slot)?;
-                self.session.prefill(begun, &first.tokens[read..shared])?;
+                self.prefill(&[(begun, &first.tokens[read..shared])])?;
                 self.read(group, shared, Some(begun))?;
                 self.end(begun)?;
             } else {
@@ -114,12 +117,13 @@ impl Tree<'_> {
 
     /// Reads the rest of some texts together.
     fn score(&mut self, texts: &[&Text], read: usize, slot: Option<Slot>) -> Result<()> {
+        self.session.check_stop(self.done, self.found.len())?;
         let slots = texts.iter().map(|_| self.begin(slot)).collect::<Result<Vec<_>>>()?;
         let of_texts = || slots.iter().copied().zip(texts);
         let contexts: Vec<(Slot, &[u32])> =
             of_texts().map(|(slot, text)| (slot, &text.tokens[read..text.context - 1])).filter(|(_, tokens)| !tokens.is_empty()).collect();
         if !contexts.is_empty() {
-            self.session.prefill_many(&contexts, &mut |_, _| ())?;
+            self.prefill(&contexts)?;
         }
         // The last token of a context predicts the first token of the continuation. The logits after the last token of all predict nothing.
         let scored: Vec<&Text> = texts.iter().copied().filter(|text| text.tokens.len() > text.context).collect();
@@ -128,7 +132,8 @@ impl Tree<'_> {
             .map(|(slot, text)| (slot, &text.tokens[text.context - 1..text.tokens.len() - 1]))
             .collect();
         if !continuations.is_empty() {
-            let found = &mut self.found;
+            let Tree { session, found, done, progress, .. } = self;
+            let all = found.len();
             let mut each = |i: usize, t: usize, logits: &[f32]| {
                 let text = scored[i];
                 let token = text.tokens[text.context + t];
@@ -137,12 +142,18 @@ impl Tree<'_> {
                 sum.is_greedy &= logits.iter().all(|&x| x <= logits[token as usize]);
                 Ok(())
             };
-            self.session.read(continuations.as_slice(), Cut::Chunks, (Wanted::All, Some(&mut each)), &mut |_, _| ())?;
+            session.read(continuations.as_slice(), Cut::Chunks, (Wanted::All, Some(&mut each)), &mut |_, _| progress(*done, all))?;
         }
         slots.into_iter().try_for_each(|slot| self.end(slot))?;
         self.done += texts.len();
         (self.progress)(self.done, self.found.len());
         Ok(())
+    }
+
+    /// Prefills tokens, and reports the progress after each step.
+    fn prefill(&mut self, work: &[(Slot, &[u32])]) -> Result<()> {
+        let (done, all, progress) = (self.done, self.found.len(), &mut self.progress);
+        self.session.prefill_many(work, &mut |_, _| progress(done, all))
     }
 
     fn begin(&mut self, slot: Option<Slot>) -> Result<Slot> {
@@ -215,7 +226,11 @@ mod tests {
             }
             let e = session.loglikelihoods(&[(&[1], &[2]), (&[], &[1])], &mut |_, _| ()).unwrap_err();
             assert_eq!(e.field_name(), Some("requests[1]"));
-            session.loglikelihoods(&[(&[1], &[2]), (&[1], &[1 << 30, 1])], &mut |_, _| ()).unwrap_err();
+            let e = session.loglikelihoods(&[(&[1], &[2]), (&[1], &[1 << 30])], &mut |_, _| ()).unwrap_err();
+            assert_eq!(e.field_name(), Some("requests[1]"));
+            session.stop_flag().store(true, std::sync::atomic::Ordering::SeqCst);
+            session.loglikelihoods(&pairs, &mut |_, _| ()).unwrap_err();
+            session.stop_flag().store(false, std::sync::atomic::Ordering::SeqCst);
             assert_eq!(session.n_free(), before);
         }
     }

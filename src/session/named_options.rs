@@ -4,8 +4,9 @@ use super::Options;
 use crate::error::{Error, Result, short};
 use std::str::FromStr;
 
-/// The names that [`Options::set`] takes.
-const NAMES: [&str; 15] = [
+impl Options {
+    /// The names that [`set`](Self::set) takes.
+    pub const NAMES: [&'static str; 15] = [
     "device",
     "backend",
     "dtype",
@@ -23,7 +24,6 @@ const NAMES: [&str; 15] = [
     "group_norm_eps",
 ];
 
-impl Options {
     /// Sets the option with the name of a field, such as `quant`, to the value of a text, such as `i8`. Numbers and truth values are texts, too.
     ///
     /// # Errors
@@ -46,7 +46,7 @@ impl Options {
             "sparse" => self.sparse = of(name, value, "true or false")?,
             "state_orientation" => self.state_orientation = value.parse().map_err(named)?,
             "group_norm_eps" => self.group_norm_eps = Some(positive(name, value)?),
-            _ => return Err(Error::usage("unknown option").field(name).hint(format!("options: {}", NAMES.join(", ")))),
+            _ => return Err(Error::usage("unknown option").field(name).hint(format!("options: {}", Self::NAMES.join(", ")))),
         }
         Ok(())
     }
@@ -79,7 +79,7 @@ mod tests {
     fn every_name_sets_an_option() {
         let values =
             ["cpu", "vulkan", "f32", "i8", "cpu fp32", "v.txt", "64", "128", "f32", "f16", "1e6", "true", "false", "key-value", "1e-5"];
-        for (name, value) in NAMES.into_iter().zip(values) {
+        for (name, value) in Options::NAMES.into_iter().zip(values) {
             Options::default().set(name, value).unwrap_or_else(|e| panic!("{e}"));
             // A path and a name of a GPU may be any text.
             if name != "vocab" && name != "device" {
