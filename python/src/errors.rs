@@ -1,5 +1,6 @@
 //! Errors of the library as exceptions of the module `wingbeat.errors`.
 
+use crate::process;
 use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,7 +18,17 @@ pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
         Kind::Busy => "BusyError",
         _ => "WingbeatError",
     };
+    let e = e.clone().with_names(&in_python);
     make(py, class, &e.to_string(), e.field.as_deref(), e.hint.as_deref())
+}
+
+/// Returns what a name of the library is called here.
+fn in_python(name: &str, _value: Option<&str>) -> Option<String> {
+    match name {
+        "Session::save" => Some("`model.states.save`".into()),
+        "any_weights" => Some("the command's --state-any".into()),
+        _ => None,
+    }
 }
 
 /// Returns the exception for the use of a model in a forked process.
@@ -42,7 +53,7 @@ fn make(py: Python<'_>, class: &str, message: &str, field: Option<&str>, hint: O
 
 /// Runs `work` without the interpreter's lock. A panic becomes an exception.
 pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> wingbeat::Result<T> + Send) -> PyResult<T> {
-    let done = py.detach(|| catch_unwind(AssertUnwindSafe(work)));
+    let done = process::detach(py, || catch_unwind(AssertUnwindSafe(work)));
     crate::logs::deliver(py)?;
     match done {
         Ok(result) => result.map_err(|e| exception(py, &e)),

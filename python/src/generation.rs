@@ -1,27 +1,64 @@
 //! The events of a request.
 
 use crate::load::SLICE;
-use crate::model::Open;
 use crate::process::{self, lock};
 use crate::{bridge, errors, events, logs};
 use futures_core::Stream;
 use pyo3::prelude::*;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread::{self, Thread};
 use std::time::Instant;
+use wingbeat::vocab::Vocab;
 use wingbeat::{Event, Result};
 
-/// Reads the events of a request. `None` if the request was cancelled.
-pub struct Reader(Mutex<Option<wingbeat::Generation>>);
+/// Reads the events of a request.
+pub struct Reader {
+    /// `None` if the request was cancelled.
+    generation: Mutex<Option<wingbeat::Generation>>,
+    waiting: Arc<Waiting>,
+}
+
+/// All that wait for the next event. The request itself remembers only one of them.
+#[derive(Default)]
+struct Waiting(Mutex<Vec<Waker>>);
+
+impl Wake for Waiting {
+    fn wake(self: Arc<Self>) {
+        let all = std::mem::take(&mut *lock(&self.0));
+        all.into_iter().for_each(Waker::wake);
+    }
+}
 
 impl Reader {
+    fn new(generation: wingbeat::Generation) -> Reader {
+        Reader { generation: Mutex::new(Some(generation)), waiting: Arc::default() }
+    }
+
+    /// Returns the next event, or remembers `waker` until there is one.
     fn poll(&self, waker: &Waker) -> Poll<Option<Result<Event>>> {
-        match lock(&self.0).as_mut() {
-            Some(generation) => Pin::new(generation).poll_next(&mut Context::from_waker(waker)),
-            None => Poll::Ready(None),
+        let all = Waker::from(self.waiting.clone());
+        {
+            let mut waiting = lock(&self.waiting.0);
+            if !waiting.iter().any(|known| known.will_wake(waker)) {
+                waiting.push(waker.clone());
+            }
         }
+        let polled = match lock(&self.generation).as_mut() {
+            Some(generation) => Pin::new(generation).poll_next(&mut Context::from_waker(&all)),
+            None => Poll::Ready(None),
+        };
+        if polled.is_ready() {
+            // The others may find the next event, or the end.
+            self.forget(waker);
+            all.wake();
+        }
+        polled
+    }
+
+    fn forget(&self, waker: &Waker) {
+        lock(&self.waiting.0).retain(|known| !known.will_wake(waker));
     }
 
     /// Waits for the next event, for at most a slice of time.
@@ -32,6 +69,7 @@ impl Reader {
             let polled = self.poll(&waker);
             let left = until.saturating_duration_since(Instant::now());
             if polled.is_ready() || left.is_zero() {
+                self.forget(&waker);
                 return polled;
             }
             thread::park_timeout(left);
@@ -40,8 +78,9 @@ impl Reader {
 
     /// Cancels the request. Its slots are free within one step.
     pub fn cancel(&self) {
-        let generation = lock(&self.0).take();
+        let generation = lock(&self.generation).take();
         drop(generation);
+        Waker::from(self.waiting.clone()).wake();
     }
 }
 
@@ -66,16 +105,17 @@ impl Wake for Call {
 #[pyclass(frozen, module = "wingbeat._native")]
 pub struct Generation {
     reader: Arc<Reader>,
-    model: Weak<Open>,
+    /// Has the texts of tokens.
+    vocab: Option<Vocab>,
     /// The number of tokens of the prompt, or of all texts of the request.
     #[pyo3(get)]
     n_tokens: usize,
 }
 
 impl Generation {
-    pub fn new(generation: wingbeat::Generation, model: Weak<Open>) -> Generation {
+    pub fn new(generation: wingbeat::Generation, vocab: Option<Vocab>) -> Generation {
         let n_tokens = generation.n_tokens();
-        Generation { reader: Arc::new(Reader(Mutex::new(Some(generation)))), model, n_tokens }
+        Generation { reader: Arc::new(Reader::new(generation)), vocab, n_tokens }
     }
 
     pub fn reader(&self) -> &Arc<Reader> {
@@ -86,11 +126,7 @@ impl Generation {
     fn event(&self, py: Python<'_>, event: Option<Result<Event>>) -> PyResult<Py<PyAny>> {
         match event {
             None => Ok(py.None()),
-            Some(Ok(event)) => {
-                let model = self.model.upgrade();
-                let vocab = model.as_ref().and_then(|model| model.engine.model().vocab());
-                events::object(py, vocab, event)
-            }
+            Some(Ok(event)) => events::object(py, self.vocab.as_ref(), event),
             Some(Err(e)) => {
                 logs::deliver(py)?;
                 Err(errors::exception(py, &e))
@@ -101,7 +137,7 @@ impl Generation {
 
 impl Drop for Generation {
     fn drop(&mut self) {
-        if let Some(generation) = lock(&self.reader.0).take() {
+        if let Some(generation) = lock(&self.reader.generation).take() {
             process::release(generation);
         }
     }
@@ -119,13 +155,12 @@ impl Generation {
             return self.event(py, event);
         }
         loop {
-            let polled = py.detach(|| self.reader.wait());
-            process::stop_if_ending(py);
+            let polled = process::detach(py, || self.reader.wait());
             if let Poll::Ready(event) = polled {
                 return self.event(py, event);
             }
             logs::deliver(py)?;
-            py.check_signals().inspect_err(|_| py.detach(|| self.reader.cancel()))?;
+            py.check_signals().inspect_err(|_| process::detach(py, || self.reader.cancel()))?;
         }
     }
 
@@ -145,7 +180,7 @@ impl Generation {
     /// Cancels the request. Its slots are free within one step.
     fn cancel(&self, py: Python<'_>) {
         if !process::is_forked() {
-            py.detach(|| self.reader.cancel());
+            process::detach(py, || self.reader.cancel());
         }
     }
 }

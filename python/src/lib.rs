@@ -13,6 +13,7 @@ mod logs;
 mod model;
 mod options;
 mod process;
+mod reading;
 mod vocab;
 
 use pyo3::prelude::*;

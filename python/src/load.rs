@@ -77,7 +77,7 @@ fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny
         let until = std::time::Instant::now() + SLICE;
         let ended = loop {
             let left = until.saturating_duration_since(std::time::Instant::now());
-            match py.detach(|| lock(said).recv_timeout(left)) {
+            match process::detach(py, || lock(said).recv_timeout(left)) {
                 Ok(Said::Progress(stage, done, total)) => {
                     if let Some(ended) = last.filter(|(before, ..)| *before != stage) {
                         tell(ended)?;
@@ -122,13 +122,18 @@ fn start(
 
 /// Starts the threads that all models of the process share, with the first model.
 fn start_threads(n: Option<u32>) -> Result<()> {
-    static IS_STARTED: AtomicBool = AtomicBool::new(false);
-    if IS_STARTED.load(Ordering::SeqCst) {
-        return Ok(());
+    /// The number that the first model asked for.
+    static STARTED: Mutex<Option<Option<u32>>> = Mutex::new(None);
+    let mut started = lock(&STARTED);
+    match *started {
+        None => {
+            wingbeat::cli::start_threads(n)?;
+            *started = Some(n);
+            Ok(())
+        }
+        Some(before) if n.is_none() || n == before => Ok(()),
+        Some(_) => Err(Error::usage("all models of a process share their threads, and the first model has started them").field("threads")),
     }
-    wingbeat::cli::start_threads(n)?;
-    IS_STARTED.store(true, Ordering::SeqCst);
-    Ok(())
 }
 
 fn locate(path: &Path, download: bool, tell: &dyn Fn(&'static str, u64, u64)) -> Result<std::path::PathBuf> {

@@ -4,15 +4,16 @@ use crate::errors::{self, detached};
 use crate::generation::Generation;
 use crate::load;
 use crate::options::LoadOptions;
-use crate::process::{self, lock};
+use crate::process;
+use crate::reading::{Reader, Watch};
 use numpy::{PyArray1, PyArray2, PyArrayMethods, PyReadonlyArray1};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use serde_json::json;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock};
 use wingbeat::engine::StateInfo;
-use wingbeat::low_level::session::{Idle, MAX_NESTED, Session, Slot};
+use wingbeat::low_level::session::{Session, Slot};
 use wingbeat::vocab::Vocab;
 use wingbeat::{Engine, Error, ModelSource, Request, Result, Snapshot};
 
@@ -26,37 +27,16 @@ type Info = (String, usize, u64);
 pub struct Open {
     pub engine: Engine,
     slots: usize,
-    /// A session of its own for `logits` and `forward`, made by the first of them.
-    session: Mutex<Option<Session>>,
+    /// Reads texts for `logits`, `loglikelihoods` and `forward`.
+    reader: Reader,
 }
 
 impl Open {
-    /// Ends running texts after their current steps, and waits for them.
-    fn interrupt(&self) {
-        self.engine.interrupt();
-        self.engine.drain();
-    }
-
-    /// Ends the model with the process.
+    /// Ends running texts and readings after their current steps, and waits for them.
     pub fn end(&self) {
-        self.interrupt();
-        lock(&self.session).take();
-    }
-
-    fn session<T>(&self, work: impl FnOnce(&mut Session) -> Result<T>) -> Result<T> {
-        let mut session = lock(&self.session);
-        if session.is_none() {
-            let model = self.engine.model();
-            // The beginnings that texts share take blocks of the KV cache once, wherever they are nested.
-            let idle = Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + 64 * MAX_NESTED) };
-            *session = Some(Session::with_idle(model, self.slots, idle)?);
-        }
-        let done = session.as_mut().map_or_else(|| Err(Error::device("the session is gone")), work);
-        if done.is_err() {
-            // After an error, the slot may still be open, or the device may be lost.
-            session.take();
-        }
-        done
+        self.engine.interrupt();
+        self.reader.close();
+        self.engine.drain();
     }
 }
 
@@ -75,6 +55,19 @@ impl Model {
     fn with<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Open) -> Result<T> + Send) -> PyResult<T> {
         let open = self.open(py)?;
         detached(py, move || work(&open))
+    }
+
+    /// Runs `work` with the session of the reader, without the interpreter's lock, until a signal handler raises an exception.
+    fn reading<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Open, &mut Session, &mut Watch) -> Result<T> + Send) -> PyResult<T> {
+        let open = self.open(py)?;
+        let mut watch = Watch::new();
+        let done =
+            detached(py, || open.reader.read(open.engine.model(), open.slots, &mut watch, |session, watch| work(&open, session, watch)));
+        match watch.raised {
+            Some(e) => Err(e),
+            None if open.reader.is_closed() => Err(errors::closed(py)),
+            None => done,
+        }
     }
 
     fn take(&self) -> Option<Arc<Open>> {
@@ -111,7 +104,7 @@ impl Model {
             _ => ModelSource::Path(name),
         };
         let (engine, slots) = load::load(py, source, LoadOptions::new(options), download, progress.as_ref())?;
-        let open = Arc::new(Open { engine, slots, session: Mutex::default() });
+        let open = Arc::new(Open { engine, slots, reader: Reader::default() });
         process::remember(&open);
         Ok(Model(RwLock::new(Some(open))))
     }
@@ -124,7 +117,7 @@ impl Model {
             return Ok(());
         }
         detached(py, move || {
-            open.interrupt();
+            open.end();
             drop(open);
             Ok(())
         })
@@ -180,10 +173,11 @@ impl Model {
     /// Checks a request and queues it. `request` is a JSON object.
     fn submit(&self, py: Python<'_>, request: &[u8]) -> PyResult<Generation> {
         let open = self.open(py)?;
+        crate::logs::start(py)?;
         let request = request.to_vec();
         let for_engine = open.clone();
         let generation = detached(py, move || for_engine.engine.submit(Request::of_body(&request)?))?;
-        let generation = Generation::new(generation, Arc::downgrade(&open));
+        let generation = Generation::new(generation, open.engine.model().vocab().cloned());
         process::remember_reader(generation.reader());
         Ok(generation)
     }
@@ -212,22 +206,20 @@ impl Model {
 
     /// Returns the logits after each token of a text: `[tokens, n_vocab]`.
     fn logits<'py>(&self, py: Python<'py>, tokens: Vec<u32>) -> PyResult<Bound<'py, PyArray2<f32>>> {
-        let (rows, numbers) = self.with(py, move |open| {
-            open.session(|session| {
-                let slot = session.open()?;
-                let numbers = read(session, slot, &tokens, true)?;
-                session.close(slot)?;
-                Ok((tokens.len(), numbers))
-            })
+        let (rows, numbers) = self.reading(py, move |open, session, watch| {
+            let slot = session.open()?;
+            let numbers = read(open, session, watch, slot, &tokens, true)?;
+            session.close(slot)?;
+            Ok((tokens.len(), numbers))
         })?;
         matrix(py, rows, numbers)
     }
 
     /// Returns the log-likelihood of each continuation after its context, and whether it is the most likely one. `requests` are pairs of token ids.
     fn loglikelihoods(&self, py: Python<'_>, requests: Vec<(Vec<u32>, Vec<u32>)>) -> PyResult<Vec<(f64, bool)>> {
-        self.with(py, move |open| {
+        self.reading(py, move |open, session, watch| {
             let requests: Vec<(&[u32], &[u32])> = requests.iter().map(|(context, rest)| (context.as_slice(), rest.as_slice())).collect();
-            let found = open.session(|session| session.loglikelihoods(&requests, &mut |_, _| ()))?;
+            let found = session.loglikelihoods(&requests, &mut |_, _| watch.look(&open.reader))?;
             Ok(found.into_iter().map(|found| (found.logprob, found.is_greedy)).collect())
         })
     }
@@ -243,20 +235,17 @@ impl Model {
         full: bool,
     ) -> PyResult<(Bound<'py, PyArray2<f32>>, Vec<Bound<'py, PyArray1<f32>>>)> {
         let states = states.map(|states| states.iter().map(|state| state.as_array().to_vec()).collect::<Vec<_>>());
-        let (rows, numbers, states) = self.with(py, move |open| {
+        let (rows, numbers, states) = self.reading(py, move |open, session, watch| {
             let model = open.engine.model();
-            let begin = states.map(|states| Snapshot::of_states(model, states)).transpose()?;
-            open.session(|session| {
-                let slot = match &begin {
-                    Some(snapshot) => session.restore(snapshot)?,
-                    None => session.open()?,
-                };
-                let numbers = read(session, slot, &tokens, full)?;
-                let snapshot = session.snapshot(slot)?;
-                session.close(slot)?;
-                let states: Vec<Vec<f32>> = snapshot.states(model).map(|(_, _, values)| values.to_vec()).collect();
-                Ok((if full { tokens.len() } else { 1 }, numbers, states))
-            })
+            let slot = match states.map(|states| Snapshot::of_states(model, states)).transpose()? {
+                Some(snapshot) => session.restore(&snapshot)?,
+                None => session.open()?,
+            };
+            let numbers = read(open, session, watch, slot, &tokens, full)?;
+            let snapshot = session.snapshot(slot)?;
+            session.close(slot)?;
+            let states: Vec<Vec<f32>> = snapshot.states(model).map(|(_, _, values)| values.to_vec()).collect();
+            Ok((if full { tokens.len() } else { 1 }, numbers, states))
         })?;
         let states = states.into_iter().map(|state| PyArray1::from_vec(py, state)).collect();
         Ok((matrix(py, rows, numbers)?, states))
@@ -264,14 +253,11 @@ impl Model {
 
     /// Returns the names and shapes of the recurrent states, in the order of the layers.
     fn shapes(&self, py: Python<'_>) -> PyResult<Vec<(String, Vec<usize>)>> {
-        self.with(py, |open| {
-            let model = open.engine.model();
-            open.session(|session| {
-                let slot = session.open()?;
-                let snapshot = session.snapshot(slot)?;
-                session.close(slot)?;
-                Ok(snapshot.states(model).map(|(name, shape, _)| (name.to_owned(), shape.to_vec())).collect())
-            })
+        self.reading(py, |open, session, _| {
+            let slot = session.open()?;
+            let snapshot = session.snapshot(slot)?;
+            session.close(slot)?;
+            Ok(snapshot.states(open.engine.model()).map(|(name, shape, _)| (name.to_owned(), shape.to_vec())).collect())
         })
     }
 
@@ -322,30 +308,31 @@ fn check(open: &Open, ids: &[u32]) -> Result<()> {
     let n_vocab = open.engine.model().facts().n_vocab;
     match ids.iter().find(|&&id| id as usize >= n_vocab) {
         None => Ok(()),
-        Some(id) => Err(Error::input(format!("token id {id} is out of range: the largest id of the model is {}", n_vocab - 1))),
+        Some(id) => {
+            Err(Error::input(format!("token id {id} is out of range: the largest id of the model is {}", n_vocab - 1)).field("tokens"))
+        }
     }
 }
 
 /// Reads tokens. Returns the logits after each of them (`full`), or after the last.
-fn read(session: &mut Session, slot: Slot, tokens: &[u32], full: bool) -> Result<Vec<f32>> {
+fn read(open: &Open, session: &mut Session, watch: &mut Watch, slot: Slot, tokens: &[u32], full: bool) -> Result<Vec<f32>> {
     if tokens.is_empty() {
         return Err(Error::input("expected at least 1 token, found an empty list").field("tokens"));
     }
+    check(open, tokens)?;
+    let mut look = |_, _| watch.look(&open.reader);
     if !full {
-        return session.prefill(slot, tokens).map(<[f32]>::to_vec);
+        session.prefill_many(&[(slot, tokens)], &mut look)?;
+        return session.logits(slot).map(<[f32]>::to_vec);
     }
     let mut numbers = Vec::new();
     let size = tokens.len() * session.model().facts().n_vocab;
     numbers.try_reserve_exact(size).map_err(|_| Error::memory(format!("no memory for {size} logits")).hint("read fewer tokens"))?;
-    session.score(
-        slot,
-        tokens,
-        &mut |_, row| {
-            numbers.extend_from_slice(row);
-            Ok(())
-        },
-        &mut |_, _| (),
-    )?;
+    let mut keep = |_, row: &[f32]| {
+        numbers.extend_from_slice(row);
+        Ok(())
+    };
+    session.score(slot, tokens, &mut keep, &mut look)?;
     Ok(numbers)
 }
 

@@ -44,8 +44,17 @@ impl LoadOptions {
     /// Returns the options with which the model is loaded.
     pub fn model(&self) -> Result<Options> {
         let mut options = Options::new();
+        for other in ["device", "dtype"] {
+            if self.get("strategy").is_some() && self.get(other).is_some() {
+                return Err(Error::usage("a strategy says the device and the number type of each layer").field(other).hint("leave it out"));
+            }
+        }
         options.cache = self.folder();
         for (name, value) in self.named.iter().filter(|(name, _)| !OF_ENGINE.contains(&name.as_str())) {
+            if !Options::NAMES.contains(&name.as_str()) {
+                let known = Options::NAMES.into_iter().chain(OF_ENGINE).collect::<Vec<_>>().join(", ");
+                return Err(Error::usage("unknown option").field(name).hint(format!("options: {known}")));
+            }
             options.set(name, value)?;
         }
         options.lora = match (self.get("lora"), self.read("lora_alpha", "a number")?) {
@@ -59,7 +68,11 @@ impl LoadOptions {
 
     /// Returns how many threads compute on the host. All models of a process share them, so the first model decides.
     pub fn threads(&self) -> Result<Option<u32>> {
-        self.read("threads", "a whole number of at least 1")
+        const EXPECTED: &str = "a whole number from 1 to 4096";
+        match self.read("threads", EXPECTED)? {
+            Some(n) if !(1..=4096).contains(&n) => Err(Error::usage(format!("expected {EXPECTED}, found {n}")).field("threads")),
+            n => Ok(n),
+        }
     }
 
     /// Returns the folder for compiled kernels and measurements of GPUs.

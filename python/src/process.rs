@@ -9,9 +9,10 @@ use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
-use std::thread::JoinHandle;
+use std::thread::{self, JoinHandle, ThreadId};
+use std::time::Duration;
 
 /// The process that opened the first model; 0 before.
 static OPENED_BY: AtomicU32 = AtomicU32::new(0);
@@ -25,6 +26,12 @@ static READERS: Mutex<Vec<Weak<Reader>>> = Mutex::new(Vec::new());
 /// True from the moment when Python begins to end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
+/// The thread in which Python ends.
+static ENDS_IN: Mutex<Option<ThreadId>> = Mutex::new(None);
+
+/// The number of threads that are about to take the interpreter's lock back.
+static RETURNING: AtomicUsize = AtomicUsize::new(0);
+
 /// Threads that load models whose caller has stopped to wait.
 static ABANDONED: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
@@ -34,6 +41,9 @@ static ABANDONED: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 /// `ForkError` if the process was forked from one that had opened a model.
 pub fn begin(py: Python<'_>) -> PyResult<()> {
     static IS_REGISTERED: PyOnceLock<()> = PyOnceLock::new();
+    if IS_ENDING.load(Ordering::SeqCst) {
+        return Err(PyRuntimeError::new_err("Python is ending: a model can no longer be opened"));
+    }
     let process = std::process::id();
     if let Err(parent) = OPENED_BY.compare_exchange(0, process, Ordering::SeqCst, Ordering::SeqCst)
         && parent != process
@@ -59,7 +69,7 @@ pub fn release<T: Send>(value: T) {
         return mem::forget(value);
     }
     let mut value = Some(value);
-    Python::try_attach(|py| py.detach(|| drop(value.take())));
+    Python::try_attach(|py| detach(py, || drop(value.take())));
     drop(value);
 }
 
@@ -82,6 +92,33 @@ pub fn abandon(thread: JoinHandle<()>) {
     lock(&ABANDONED).push(thread);
 }
 
+/// Runs `work` without the interpreter's lock. If Python is ending when the work is done, the thread stops here for good: a thread that takes the lock then is
+/// ended by Python, which Rust does not survive.
+pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
+    let done = py.detach(|| {
+        let done = work();
+        RETURNING.fetch_add(1, Ordering::SeqCst);
+        if IS_ENDING.load(Ordering::SeqCst) && *lock(&ENDS_IN) != Some(thread::current().id()) {
+            RETURNING.fetch_sub(1, Ordering::SeqCst);
+            loop {
+                thread::park();
+            }
+        }
+        done
+    });
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
+/// Runs `work` with the interpreter's lock, in a thread that runs without it for a while. Returns `None` if Python is ending.
+pub fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
+    RETURNING.fetch_add(1, Ordering::SeqCst);
+    let is_ending = IS_ENDING.load(Ordering::SeqCst);
+    let done = if is_ending { None } else { Some(Python::attach(work)) };
+    RETURNING.fetch_sub(1, Ordering::SeqCst);
+    done
+}
+
 /// Ends running texts, and waits until no thread uses a device. Python calls this function before it ends, because drivers must not run while the process
 /// frees them.
 #[pyfunction]
@@ -89,29 +126,23 @@ pub fn at_exit(py: Python<'_>) -> PyResult<()> {
     if is_forked() {
         return Ok(());
     }
+    *lock(&ENDS_IN) = Some(thread::current().id());
     IS_ENDING.store(true, Ordering::SeqCst);
-    py.detach(|| {
+    detach(py, || {
         let open = mem::take(&mut *lock(&OPEN));
         open.iter().filter_map(Weak::upgrade).for_each(|model| model.end());
         let readers = mem::take(&mut *lock(&READERS));
         readers.iter().filter_map(Weak::upgrade).for_each(|reader| reader.cancel());
         let threads = mem::take(&mut *lock(&ABANDONED));
         threads.into_iter().try_for_each(|thread| thread.join()).map_err(|_| ())?;
-        crate::bridge::stop()
+        crate::bridge::stop()?;
+        // Threads that saw no end yet still get the lock, which this thread does not have.
+        while RETURNING.load(Ordering::SeqCst) > 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
     })
     .map_err(|()| PyRuntimeError::new_err("a thread of wingbeat has panicked"))
-}
-
-/// Stops this thread for good if Python is ending, as Python does with all threads a moment later. A thread whose text has just been ended would report that
-/// as an error.
-pub fn stop_if_ending(py: Python<'_>) {
-    if IS_ENDING.load(Ordering::SeqCst) {
-        py.detach(|| {
-            loop {
-                std::thread::park();
-            }
-        });
-    }
 }
 
 pub fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -68,6 +68,74 @@ def test_a_batch_is_awaited(model: wingbeat.Model) -> None:
         list(model.batch(prompts()))
 
 
+def test_several_readers_share_the_events(model: wingbeat.Model) -> None:
+    async def main() -> None:
+        generation = model.generate(PROMPT, max_tokens=30, ignore_eos=True, temperature=0, stream=True)
+        want = (await model.generate(PROMPT, max_tokens=30, ignore_eos=True, temperature=0, stream=True)).text
+
+        async def read() -> list[Text]:
+            return [event async for event in generation if isinstance(event, Text)]
+
+        thread = asyncio.to_thread(lambda: [event for event in generation if isinstance(event, Text)])
+        found = await asyncio.wait_for(asyncio.gather(read(), read(), read(), thread), 20)
+        assert sum(len(event.text) for events in found for event in events) == len(want)
+
+    asyncio.run(main())
+
+
+def test_a_kept_exception_keeps_no_text_running(model: wingbeat.Model) -> None:
+    async def main() -> None:
+        async def read() -> None:
+            async for _ in model.generate(PROMPT, max_tokens=100_000, ignore_eos=True, stream=True):
+                pass
+
+        tasks = [asyncio.create_task(read()) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        kept = await asyncio.gather(*tasks, return_exceptions=True)
+        until = time.monotonic() + 10
+        while model.stats()["running"] and time.monotonic() < until:
+            await asyncio.sleep(0.01)
+        assert model.stats()["running"] == 0 and len(kept) == 2
+
+    asyncio.run(main())
+
+
+def test_a_batch_waits_for_a_full_queue() -> None:
+    with wingbeat.Model.embedded(device="cpu", slots=2, queue=1) as model:
+        want = [str(answer) for answer in model.batch([PROMPT] * 12, window=12, max_tokens=3, temperature=0)]
+        assert len(want) == 12 and len(set(want)) == 1
+
+        async def main() -> None:
+            both = [model.batch([PROMPT] * 12, window=9, max_tokens=3, temperature=0) for _ in range(2)]
+
+            async def read(batch: wingbeat.Batch) -> list[str]:
+                return [str(answer) async for answer in batch]
+
+            assert await asyncio.wait_for(asyncio.gather(*map(read, both)), 60) == [want, want]
+
+        asyncio.run(main())
+
+
+def test_an_answer_does_not_wait_for_the_next_request(model: wingbeat.Model) -> None:
+    async def main() -> None:
+        has_answer = asyncio.Event()
+
+        async def prompts():  # type: ignore[no-untyped-def]
+            yield PROMPT
+            await has_answer.wait()
+            yield PROMPT
+
+        answers = []
+        async for answer in model.batch(prompts(), max_tokens=2):
+            answers.append(answer)
+            has_answer.set()
+        assert len(answers) == 2
+
+    asyncio.run(asyncio.wait_for(main(), 20))
+
+
 def test_one_generation_belongs_to_one_loop(model: wingbeat.Model) -> None:
     generation = model.generate(PROMPT, max_tokens=100, ignore_eos=True, stream=True)
 

@@ -70,6 +70,29 @@ def test_answers_of_a_batch_come_in_order(model: wingbeat.Model) -> None:
         list(model.batch(mixed, max_tokens=2))
 
 
+def test_a_list_is_not_a_text(model: wingbeat.Model) -> None:
+    for call in (lambda: model.batch("ab"), lambda: model.scores("ab"), lambda: model.rerank("q", "abc"), lambda: model.batch({"prompt": "a"})):
+        with pytest.raises(wingbeat.InputError, match="expected a list"):
+            call()
+    with pytest.raises(wingbeat.InputError, match="None"):
+        list(model.batch(["a", None, "b"], max_tokens=1))  # type: ignore[list-item]
+
+
+def test_a_cancelled_generation_has_no_answer(model: wingbeat.Model) -> None:
+    generation = model.generate(PROMPT, n=2, max_tokens=3, ignore_eos=True, stream=True)
+    for event in generation:
+        if isinstance(event, Done):
+            generation.cancel()
+    with pytest.raises(wingbeat.InputError, match="cancelled"):
+        generation.result()
+    whole = model.generate(PROMPT, n=2, max_tokens=3, ignore_eos=True, stream=True)
+    with whole:
+        answer = whole.result()
+    assert whole.result() == answer and len(answer.choices) == 2
+    dropped = wingbeat.Model.embedded(device="cpu").generate(PROMPT, max_tokens=2, logprobs=1, stream=True).result()
+    assert all(token.bytes for token in dropped.logprobs)
+
+
 def test_logits_are_rows_of_an_array(model: wingbeat.Model) -> None:
     tokens = model.tokenizer.encode("In the beginning God created the heaven")
     logits = model.logits(tokens)
@@ -82,6 +105,10 @@ def test_logits_are_rows_of_an_array(model: wingbeat.Model) -> None:
     assert score.perplexity == pytest.approx(np.exp(score.nll)) and score.n == len(tokens) - 1
     likely, is_greedy = model.loglikelihoods([(tokens[:3], tokens[3:])])[0]
     assert likely == pytest.approx(sum(want[2:]), abs=1e-3) and not is_greedy
+    for _ in range(30):
+        with pytest.raises(wingbeat.InputError, match=r"requests\[1\].*out of range"):
+            model.loglikelihoods([([1], [2]), ([1], [1 << 30])])
+    assert model.logits(tokens).shape == logits.shape
     assert len(model.scores(["a", "In the", PROMPT])) == 3
 
 
@@ -182,6 +209,8 @@ def test_states_continue_a_text(model: wingbeat.Model, tmp_path: Path) -> None:
         (np.array([1.0]), "expected whole numbers, found an array of float64"),
         (np.array([[1]]), "expected an array of one dimension, found 2"),
         ([1 << 30], "out of range"),
+        ([1 << 32], "out of range"),
+        (b"In the", "expected a list of token ids"),
         ([], "expected at least 1 token"),
         (7, "expected a list of token ids"),
     ],
@@ -201,10 +230,23 @@ def test_wrong_options_and_files_are_refused(tmp_path: Path) -> None:
         ({"lora": "x"}, "lora_alpha"),
         ({"pooling": "first"}, "pooling"),
         ({"task": "x"}, "task"),
+        ({"threads": 0}, "threads"),
+        ({"strategy": "cpu fp32"}, "device"),
     ]:
         with pytest.raises(wingbeat.InputError) as e:
             wingbeat.Model.embedded(**{"device": "cpu", **options})  # type: ignore[arg-type]
         assert (e.value.field or "").startswith(field), e.value
+    with pytest.raises(wingbeat.InputError, match="states_folder") as unknown:
+        wingbeat.Model.embedded(state_folder=".")  # type: ignore[call-arg]
+    assert unknown.value.field == "state_folder"
+    with wingbeat.Model.embedded(device=None, slots=np.int64(2), strategy="cpu fp32") as model:  # type: ignore[arg-type]
+        assert model.info.slots == 2
+        with pytest.raises(wingbeat.FileError) as no_state:
+            model.states["q"] = b"no state"
+        assert "wingbeat:" not in str(no_state.value) and "Session::" not in str(no_state.value)
+    for call in (lambda: model.embed([]), lambda: model.rerank("q", []), lambda: model.batch([]), model.__enter__):
+        with pytest.raises(wingbeat.ClosedError):
+            call()
     with pytest.raises(wingbeat.FileError):
         wingbeat.Model("/nowhere/model.pth")
     with pytest.raises(wingbeat.FileError) as missing:

@@ -110,9 +110,51 @@ def test_ctrl_c_ends_a_load() -> None:
     assert time.monotonic() - began < 30
 
 
+@pytest.mark.skipif(os.name == "nt", reason="signals of Unix")
+@pytest.mark.parametrize("call", ["model.logits([1] * 100_000)", "model.loglikelihoods([([1 + i] * 500, [2]) for i in range(2000)])"])
+def test_ctrl_c_ends_a_reading(call: str) -> None:
+    code = OPEN + (
+        "try:\n"
+        "    print('ready', flush=True)\n"
+        f"    {call}\n"
+        "except KeyboardInterrupt: print('stopped', model.logits([1, 2]).shape[0])\n"
+    )
+    child = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert child.stdout is not None
+    assert child.stdout.readline() == "ready\n"
+    time.sleep(0.5)
+    child.send_signal(signal.SIGINT)
+    out, err = child.communicate(timeout=20)
+    assert (out, child.returncode) == ("stopped 2\n", 0), err
+
+
+def test_models_are_opened_by_several_threads() -> None:
+    code = (
+        "import threading, wingbeat\n"
+        "barrier, opened = threading.Barrier(4), []\n"
+        "def work():\n    barrier.wait(); opened.append(wingbeat.Model.embedded(device='cpu', slots=1))\n"
+        "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+        "[t.start() for t in threads]; [t.join() for t in threads]; print(len(opened))"
+    )
+    for _ in range(3):
+        done = run(code)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "4\n", "")
+
+
+def test_nothing_opens_while_python_ends() -> None:
+    code = (
+        "import atexit, wingbeat\n"
+        "def late():\n    try: wingbeat.Model.embedded(device='cpu')\n    except RuntimeError as e: print(e)\n"
+        "atexit.register(late)\n" + OPEN
+    )
+    done = run(code)
+    assert (done.returncode, done.stdout) == (0, "Python is ending: a model can no longer be opened\n"), done.stderr
+
+
 @pytest.mark.parametrize(
     "left",
     [
+        "import threading, time; threading.Thread(target=lambda: model.logits([1] * 20_000), daemon=True).start(); time.sleep(0.2)",
         "generation = model.generate('a', max_tokens=10_000_000, ignore_eos=True, stream=True); next(generation)",
         "import threading; threading.Thread(target=lambda: model.generate('a', max_tokens=10_000_000, ignore_eos=True), daemon=True).start(); import time; time.sleep(0.2)",
         "import asyncio\nasync def main():\n    task = asyncio.create_task(text())\n    await asyncio.sleep(0.2)\nasync def text():\n    return await model.generate('a', max_tokens=10_000_000, ignore_eos=True, stream=True)\nasyncio.run(main())",

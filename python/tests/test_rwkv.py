@@ -98,10 +98,23 @@ def test_a_pipeline_continues_a_text() -> None:
     model.inner.close()
 
 
+def test_calls_of_the_package_are_accepted() -> None:
+    model = opened(7)
+    want = numbers(model.forward([3], None)[0])
+    for out, _ in (model.forward(np.int64(3), None), model.forward(idx=3), model([3]), model.forward(np.array([3]), None)):  # type: ignore[arg-type]
+        assert np.array_equal(numbers(out), want)
+    pipeline = PIPELINE(model, "rwkv_vocab_v20230424")
+    assert pipeline.decode([0]) == pipeline.decode([65530]) == "\ufffd"
+    text = "hello \ufffd world"
+    assert pipeline.decode(pipeline.encode(text)) == text
+    model.inner.close()
+
+
 def test_install_makes_the_package_ours() -> None:
     code = (
         "import wingbeat.rwkv; wingbeat.rwkv.install()\n"
         "from rwkv.model import RWKV\nfrom rwkv.utils import PIPELINE, PIPELINE_ARGS\nimport rwkv\n"
+        "import importlib.util, rwkv.rwkv_tokenizer\nassert importlib.util.find_spec('rwkv')\n"
         "assert RWKV is wingbeat.rwkv.RWKV is rwkv.model.RWKV and PIPELINE is rwkv.utils.PIPELINE\n"
         "model = RWKV(model=__import__('sys').argv[1].removesuffix('.safetensors'), strategy='cuda fp16' if False else 'cpu fp32')\n"
         "print(model.forward([1, 2], None)[0].shape)"

@@ -28,6 +28,8 @@ class Generation:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._done: list[Done] = []
         self._prompt: Prompt | None = None
+        self._has_ended = False
+        self._is_cancelled = False
 
     @property
     def prompt_tokens(self) -> int:
@@ -36,6 +38,7 @@ class Generation:
 
     def cancel(self) -> None:
         """Ends the request within one step. The iteration then ends, too."""
+        self._is_cancelled = not self._has_ended
         self._native.cancel()
 
     def result(self) -> Answer:
@@ -58,6 +61,7 @@ class Generation:
     def __next__(self) -> Event:
         event = self._native.next()
         if event is None:
+            self._has_ended = not self._is_cancelled
             raise StopIteration
         return self._seen(event)
 
@@ -74,10 +78,16 @@ class Generation:
             ready: asyncio.Future[None] = loop.create_future()
             event = self._native.poll(partial(_call, loop, ready))
             if event is None:
+                self._has_ended = not self._is_cancelled
                 raise StopAsyncIteration
             if event is not ...:
                 return self._seen(event)
-            await ready
+            try:
+                await ready
+            except BaseException:
+                # Whoever keeps the exception keeps this frame, and with it the request, which should end.
+                del self
+                raise
 
     def __await__(self) -> Generator[Any, None, Answer]:
         return self._awaited().__await__()
@@ -99,8 +109,8 @@ class Generation:
         return event
 
     def _answer(self) -> Answer:
-        if not self._done:
-            raise InputError("this generation was cancelled: it has no text")
+        if self._is_cancelled or not self._done:
+            raise InputError("this generation was cancelled: it has no whole text")
         return Answer(tuple(sorted(self._done, key=lambda done: done.index)), self._prompt)
 
     def __enter__(self) -> Generation:

@@ -6,17 +6,20 @@ Versions of the harness that do not read entry points need `python -m wingbeat.l
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
+from lm_eval.models.utils import normalize_gen_kwargs
 from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
 from tqdm import tqdm
 
 from .answer import Answer
 from .errors import InputError
 from .model import Model
+from .requests import Settings
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
@@ -27,8 +30,7 @@ _TOGETHER = 1024
 # A recurrent model has no limit. The windows of rolling likelihoods need one.
 _NO_LIMIT = 1 << 30
 
-# Settings of the harness that mean nothing here, or are translated.
-_TRANSLATED = ("until", "do_sample", "max_gen_toks", "max_new_tokens", "max_tokens", "max_completion_tokens", "temperature")
+_LOGGER = logging.getLogger("lm-eval")
 
 
 @register_model("wingbeat")
@@ -56,6 +58,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
         self.batch_size: int = self.model.info.slots
         self.max_length: int = int(max_length or self.model.info.context or _NO_LIMIT)
         self.max_gen_toks: int = int(max_gen_toks)
+        self._ignored: set[str] = set()
 
     @property
     def tokenizer_name(self) -> str:
@@ -138,22 +141,20 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
 
     def _items(self, requests: list[Instance]) -> Iterator[Mapping[str, Any]]:
         for context, settings in [request.args for request in requests]:
-            until = settings.get("until") or []
-            most = next((settings[name] for name in _TRANSLATED[2:6] if settings.get(name)), self.max_gen_toks)
+            asked: dict[str, Any] = dict(normalize_gen_kwargs(dict(settings), default_max_gen_toks=self.max_gen_toks))
+            most = int(asked.pop("max_gen_toks"))
+            until = [text for text in asked.pop("until", None) or [] if text]
+            asked.pop("do_sample", None)
+            for name in [name for name in asked if name not in Settings.__annotations__]:
+                if name not in self._ignored:
+                    self._ignored.add(name)
+                    _LOGGER.warning("wingbeat: the generation setting %s=%r does not exist here and is ignored", name, asked[name])
+                del asked[name]
             tokens = self.tok_encode(context) or [self.prefix_token_id]
-            room = max(self.max_length - int(most), 1)
-            yield {
-                # The harness asks for the bare distribution: without the penalties and the nucleus of the model's family.
-                "top_p": 1.0,
-                "top_k": 0,
-                "presence_penalty": 0.0,
-                "frequency_penalty": 0.0,
-                **{name: value for name, value in settings.items() if name not in _TRANSLATED},
-                "tokens": tokens[-room:],
-                "stop": [until] if isinstance(until, str) else list(until),
-                "max_tokens": int(most),
-                "temperature": float(settings.get("temperature") or 0.0) if settings.get("do_sample") else 0.0,
-            }
+            room = max(self.max_length - most, 1)
+            # The harness asks for the bare distribution: without the penalties and the nucleus of the model's family.
+            bare = {"top_p": 1.0, "top_k": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
+            yield {**bare, **asked, "tokens": tokens[-room:], "stop": until, "max_tokens": most}
 
 
 if __name__ == "__main__":

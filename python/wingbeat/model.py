@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Literal, cast, overload
 from . import _progress
 from .answer import Answer, Ranked, Score
 from .batch import Batch
+from .errors import ClosedError
 from .events import Score as ScoreEvent
 from .events import Vector
 from .generation import Generation
 from .info import DeviceInfo, ModelInfo
-from .requests import body, encoded, option_texts, token_ids
+from .requests import body, not_single, option_texts, token_ids
 from .states import States
 from .tokenizer import Tokenizer
 
@@ -70,7 +71,7 @@ class Model:
         from ._native import Model as Native
 
         options = dict(options)
-        if "device" not in options and "strategy" not in options and os.environ.get("WINGBEAT_DEVICE"):
+        if options.get("device") is None and options.get("strategy") is None and os.environ.get("WINGBEAT_DEVICE"):
             options["device"] = os.environ["WINGBEAT_DEVICE"]
         bars = _progress.bars() if progress is None or progress is True else None
         tell = progress if callable(progress) else bars
@@ -130,6 +131,8 @@ class Model:
         An item is a prompt, a list of messages, or a mapping with the fields of `Request` and `prompt` or `tokens`. Items are taken only as slots need
         them: at most `window` at once, twice the number of slots by default. `errors="return"` returns the error of a request in place of its answer.
         """
+        self._check_open()
+        not_single(items, "items")
         return Batch(self._submit, items, 2 * self._info.slots if window is None else window, errors, settings)
 
     def score(self, text: Prompt) -> Score:
@@ -138,6 +141,7 @@ class Model:
 
     def scores(self, texts: Iterable[Prompt]) -> list[Score]:
         """Returns how likely each text is, several texts at a time."""
+        not_single(texts, "texts")
         answers = self.batch(texts, echo=True, logprobs=0, max_tokens=0)
         return [_score(cast(Answer, answer)) for answer in answers]
 
@@ -145,6 +149,7 @@ class Model:
         """Returns one vector per text: `[texts, n_embd]`, or `[n_embd]` for a single text."""
         import numpy as np
 
+        self._check_open()
         is_single = isinstance(texts, str)
         inputs = [texts] if isinstance(texts, str) else [text if isinstance(text, str) else token_ids(text) for text in texts]
         vectors = np.zeros((len(inputs), self._info.n_embd), dtype=np.float32)
@@ -156,6 +161,8 @@ class Model:
 
     def rerank(self, query: str, documents: Sequence[str]) -> list[Ranked]:
         """Returns the documents with their scores for a query, best first. Needs a model that was opened with `reranker`."""
+        self._check_open()
+        not_single(documents, "documents")
         documents = list(documents)
         if not documents:
             return []
@@ -197,10 +204,15 @@ class Model:
         """Ends running texts and frees the model's memory. A closed model refuses every other call."""
         self._native.close()
 
+    def _check_open(self) -> None:
+        if self._native.is_closed:
+            raise ClosedError("the model is closed")
+
     def _submit(self, prompt: Prompt | None, request: Mapping[str, Any]) -> Generation:
         return Generation(self._native.submit(body(prompt, request)))
 
     def __enter__(self) -> Self:
+        self._check_open()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:

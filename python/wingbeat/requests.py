@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import operator
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal, TypedDict, Union
 
@@ -16,11 +17,22 @@ if TYPE_CHECKING:
 
     Tokens = Union[Sequence[int], NDArray[np.integer[Any]]]
     Prompt = Union[str, Tokens]
-    PathLike = Union[str, os.PathLike[str]]
+
+PathLike = Union[str, "os.PathLike[str]"]
 
 
 class Settings(TypedDict, total=False):
-    """The settings of a request, as in the JSON of the server. A setting that is missing has the default of the model."""
+    """The settings of a request, as in the JSON of the server. A setting that is missing has the default of the model.
+
+    Length: max_tokens (-1: no limit), stop, stop_token_ids, ignore_eos.
+    Sampling: temperature (0: the most likely token), top_p, top_k, min_p, typical, presence_penalty, frequency_penalty, penalty_decay, repeat_penalty,
+    logit_bias, ban, seed, preset, sampler_order, mirostat, mirostat_tau, mirostat_eta, dry_multiplier, dry_base, dry_allowed_length, dry_breaker,
+    dry_range, xtc_probability, xtc_threshold.
+    Results: n (texts), logprobs, top_logprobs, echo, return_progress.
+    Form: grammar, json_schema, json_object, json_value, regex, choice, close, response_format.
+    Chat: tools, tool_choice, thinking, reasoning_effort, format, user_name, assistant_name, continue_final_message, add_bos.
+    States and queue: state (begin with it), save_state (keep the end under this name), no_cache, priority.
+    """
 
     max_tokens: int
     temperature: float
@@ -87,8 +99,14 @@ class Request(Settings, total=False):
 class Options(TypedDict, total=False):
     """The options of a model.
 
-    `device` is `auto`, `cpu`, `gpu`, `gpu:N` or a part of a GPU's name. `quant` is a format such as `i8` or `i4`. `strategy` places layers on devices, in
-    the notation of ChatRWKV. `slots` texts run at once. `states_folder` keeps named states, and `cache_folder` keeps what the prefix cache has read.
+    Device: device (`auto`, `cpu`, `gpu`, `gpu:N` or a part of a GPU's name), backend, strategy (layers on devices, in the notation of ChatRWKV; in place
+    of device, dtype and quant), threads (of the CPU; the first model of a process decides), deterministic, sparse, kernel_cache (a folder, or False).
+    Weights: quant (`i8`, `i4`, … docs/quantisation.md), dtype, lora, lora_alpha, vocab, rope_theta, group_norm_eps, state_orientation.
+    Room: context (tokens per text; models with attention), chunk (prompt tokens per step), slots (texts at once, 8), queue (requests that wait, 256),
+    cache_dtype, state_dtype.
+    Texts: max_tokens (of requests that set none), format (of chats), prefix_cache, cache_folder (keeps what the prefix cache has read), states_folder
+    (keeps named states).
+    Vectors: pooling, task, normalise, reranker (the model for `rerank`).
     """
 
     device: str
@@ -126,6 +144,8 @@ class Options(TypedDict, total=False):
 def body(prompt: Prompt | None, request: Mapping[str, Any]) -> bytes:
     """Returns the JSON of a request. None counts as a field that is missing."""
     fields = {name: value for name, value in request.items() if value is not None}
+    if isinstance(fields.get("logit_bias"), Mapping):
+        fields["logit_bias"] = {str(token): float(bias) for token, bias in fields["logit_bias"].items()}
     if prompt is not None:
         name = "prompt" if isinstance(prompt, str) else "tokens"
         fields[name] = prompt if isinstance(prompt, str) else token_ids(prompt)
@@ -136,7 +156,7 @@ def encoded(fields: Mapping[str, Any]) -> bytes:
     """Returns a JSON object. Numbers and arrays of NumPy are numbers and lists."""
     try:
         return json.dumps(fields, default=_plain, allow_nan=False).encode()
-    except (TypeError, ValueError) as e:
+    except (TypeError, ValueError, RecursionError) as e:
         raise InputError(f"expected values that JSON can hold: {e}") from None
 
 
@@ -155,22 +175,38 @@ def token_ids(tokens: Tokens, field: str = "tokens") -> list[int]:
 
     Raises InputError if there is anything but whole numbers that are not negative, or an array with more than one dimension.
     """
-    kind = getattr(getattr(tokens, "dtype", None), "kind", None)
-    if kind is not None:
-        if kind not in "iu":
-            raise InputError(f"{field}: expected whole numbers, found an array of {tokens.dtype}", field=field)  # type: ignore[union-attr]
-        if tokens.ndim != 1:  # type: ignore[union-attr]
-            raise InputError(f"{field}: expected an array of one dimension, found {tokens.ndim}", field=field)  # type: ignore[union-attr]
-        ids: list[int] = tokens.tolist()  # type: ignore[union-attr]
+    array: Any = tokens
+    if hasattr(array, "ndim") and hasattr(array, "dtype") and hasattr(array, "tolist"):
+        # NumPy's types are `int64`, torch's `torch.int64`.
+        if not re.fullmatch(r"(torch\.)?u?int\d+", str(array.dtype)):
+            raise InputError(f"{field}: expected whole numbers, found an array of {array.dtype}", field=field)
+        if array.ndim != 1:
+            raise InputError(f"{field}: expected an array of one dimension, found {array.ndim}", field=field)
+        ids: list[int] = array.tolist()
     else:
         try:
+            if isinstance(tokens, (bytes, bytearray, memoryview)):
+                raise TypeError
             ids = [_index(token) for token in tokens]
         except TypeError:
             raise InputError(f"{field}: expected a list of token ids, found {_short(tokens)}", field=field) from None
     for token in ids:
-        if not 0 <= token < 1 << 32:
+        if token < 0:
             raise InputError(f"{field}: expected ids of at least 0, found {token}", field=field)
+        if token >= 1 << 32:
+            raise InputError(f"{field}: token id {token} is out of range", field=field)
     return ids
+
+
+def is_single(token: Any) -> bool:
+    """Returns whether this is one token id: an int, or a number of NumPy or torch."""
+    return hasattr(token, "__index__") and getattr(token, "ndim", 0) == 0
+
+
+def not_single(values: Any, field: str) -> None:
+    """Raises InputError for a text or a mapping in place of a list of them."""
+    if isinstance(values, (str, bytes, Mapping)):
+        raise InputError(f"{field}: expected a list, found {_short(values)}", field=field)
 
 
 def _index(token: Any) -> int:
@@ -190,6 +226,9 @@ def option_texts(options: Mapping[str, Any]) -> list[tuple[str, str]]:
     for name, value in options.items():
         if value is None:
             continue
+        if hasattr(value, "item") and getattr(value, "ndim", 0) == 0:
+            # A number of NumPy.
+            value = value.item()
         if isinstance(value, bool):
             texts.append((name, "true" if value else "false"))
         elif isinstance(value, (str, os.PathLike)):

@@ -54,15 +54,15 @@ class States(MutableMapping[str, State]):
         """
         self._native.save_state(name, os.fspath(path))
 
-    def load(self, name: str, source: PathLike | bytes | State) -> SavedState:
+    def load(self, name: str, source: PathLike | bytes | bytearray | memoryview | State) -> SavedState:
         """Keeps a state under a name: a file, a `State`, or the bytes of a file. Replaces an older state of that name.
 
         Raises ModelError if the state belongs to other weights.
         """
         if isinstance(source, State):
             source = source.data
-        if isinstance(source, bytes):
-            return SavedState(*self._native.import_state(name, source))
+        if isinstance(source, (bytes, bytearray, memoryview)):
+            return SavedState(*self._native.import_state(name, bytes(source)))
         return SavedState(*self._native.load_state(name, os.fspath(source)))
 
     def fork(self, name: str, to: str) -> SavedState:

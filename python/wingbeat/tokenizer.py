@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
-from .requests import token_ids
+from .requests import is_single, token_ids
 
 if TYPE_CHECKING:
     from .requests import PathLike, Tokens
@@ -41,4 +41,5 @@ class Tokenizer:
 
     def decode_bytes(self, tokens: Tokens | int, *, special: bool = False) -> bytes:
         """Returns the bytes of token ids. The last character may be incomplete. With `special`, marks of chat formats have their texts."""
-        return self._native.detokenize(token_ids([tokens] if isinstance(tokens, int) else tokens), special)
+        asked: Any = tokens
+        return self._native.detokenize(token_ids([asked] if is_single(asked) else asked), special)

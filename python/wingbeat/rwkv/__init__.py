@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import sys
 import types
+from importlib.machinery import ModuleSpec
 
-from . import model, utils
+from . import model, rwkv_tokenizer, utils
 from .model import RWKV
 from .utils import PIPELINE, PIPELINE_ARGS
 
@@ -21,5 +22,7 @@ def install() -> None:
     """Makes `import rwkv.model` and `import rwkv.utils` find this package, also where the package `rwkv` is installed."""
     package = types.ModuleType("rwkv", __doc__)
     package.__path__ = []
-    package.model, package.utils = model, utils  # type: ignore[attr-defined]
-    sys.modules.update({"rwkv": package, "rwkv.model": model, "rwkv.utils": utils})
+    package.__spec__ = ModuleSpec("rwkv", None, is_package=True)
+    parts = {"model": model, "rwkv_tokenizer": rwkv_tokenizer, "utils": utils}
+    vars(package).update(parts)
+    sys.modules.update({"rwkv": package, **{f"rwkv.{name}": part for name, part in parts.items()}})

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..model import Model
-from ..requests import token_ids
+from ..requests import is_single, token_ids
 from .strategy import Strategy
 
 if TYPE_CHECKING:
@@ -49,13 +49,16 @@ class RWKV:
             self.head_size: int = self._shapes[1][1]
             self.args.n_head, self.args.head_size = self.n_head, self.head_size
 
-    def forward(self, tokens: int | Sequence[int], state: State | None, full_output: bool = False) -> tuple[Any, State]:
+    def forward(
+        self, tokens: int | Sequence[int] | None = None, state: State | None = None, full_output: bool = False, *, idx: int | Sequence[int] | None = None
+    ) -> tuple[Any, State]:
         """Reads tokens after a state, and returns the logits and the state.
 
         The logits are `[n_vocab]` after the last token, or with `full_output` and several tokens `[tokens, n_vocab]`. `state` is changed in place, as in the
-        package; None begins a text. A state has 3 tensors per layer (5 for RWKV-4): `copy.deepcopy` clones it.
+        package; None begins a text. A state has 3 tensors per layer (5 for RWKV-4): `copy.deepcopy` clones it. `idx` is the package's other name of `tokens`.
         """
-        ids = token_ids([tokens] if isinstance(tokens, int) else tokens)
+        asked: Any = idx if tokens is None else tokens
+        ids = token_ids([asked] if is_single(asked) else asked)
         full = full_output and len(ids) > 1
         logits, states = self.inner._native.forward(ids, None if state is None else self._flat(state), full)
         new = self._tensors(states)
@@ -65,6 +68,10 @@ class RWKV:
             state[:] = new
         out = logits if full else logits[0]
         return self._strategy.logits(out, is_half=self.version == 7), state
+
+    def __call__(self, tokens: int | Sequence[int], state: State | None = None, full_output: bool = False) -> tuple[Any, State]:
+        """Does what `forward` does."""
+        return self.forward(tokens, state, full_output)
 
     def generate_zero_state(self) -> State:
         """Returns the state before the first token."""

@@ -9,6 +9,7 @@ import numpy as np
 
 from ..errors import InputError
 from ..tokenizer import Tokenizer
+from .rwkv_tokenizer import TRIE_TOKENIZER
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -50,7 +51,15 @@ class PIPELINE:
 
     def __init__(self, model: RWKV, WORD_NAME: str) -> None:
         self.model = model
-        self.tokenizer: Any = Tokenizer.open("world" if WORD_NAME == "rwkv_vocab_v20230424" else WORD_NAME)
+        self.tokenizer: Any
+        if WORD_NAME == "cl100k_base":
+            import tiktoken
+
+            self.tokenizer = tiktoken.get_encoding(WORD_NAME)
+        elif WORD_NAME == "rwkv_vocab_v20230424" or str(WORD_NAME).endswith(".txt"):
+            self.tokenizer = TRIE_TOKENIZER("world" if WORD_NAME == "rwkv_vocab_v20230424" else WORD_NAME)
+        else:
+            self.tokenizer = Tokenizer.open(WORD_NAME)
 
     def refine_context(self, context: str) -> str:
         """Strips every line, and drops empty ones. The text begins with a newline."""
@@ -63,9 +72,9 @@ class PIPELINE:
         return ids
 
     def decode(self, x: Sequence[int]) -> str:
-        """Returns the text of token ids, or U+FFFD if they end within a character."""
+        """Returns the text of token ids. With the World vocabulary, the text is U+FFFD alone if the tokens end within a character."""
         text: str = self.tokenizer.decode(x)
-        return "\ufffd" if "\ufffd" in text else text
+        return text
 
     def sample_logits(self, logits: Any, temperature: float = 1.0, top_p: float = 0.85, top_k: int = 0) -> int:
         """Draws a token: the nucleus first, then `top_k`, then the temperature. A temperature of 0 takes the most likely token."""
