@@ -303,7 +303,8 @@ impl Engine {
         let path = files.path(name);
         // The path exists only here.
         self.shared.states.load(namespace, name, &path).map_err(|e| {
-            let place = e.place.as_ref().map(|place| place.trim_start_matches(&path.display().to_string()).trim_start_matches(": ").to_owned());
+            let place =
+                e.place.as_ref().map(|place| place.trim_start_matches(&path.display().to_string()).trim_start_matches(": ").to_owned());
             Error { place: place.filter(|place| !place.is_empty()), ..e }.field("state")
         })
     }

@@ -7,22 +7,22 @@ use std::str::FromStr;
 impl Options {
     /// The names that [`set`](Self::set) takes.
     pub const NAMES: [&'static str; 15] = [
-    "device",
-    "backend",
-    "dtype",
-    "quant",
-    "strategy",
-    "vocab",
-    "chunk",
-    "context",
-    "cache_dtype",
-    "state_dtype",
-    "rope_theta",
-    "deterministic",
-    "sparse",
-    "state_orientation",
-    "group_norm_eps",
-];
+        "device",
+        "backend",
+        "dtype",
+        "quant",
+        "strategy",
+        "vocab",
+        "chunk",
+        "context",
+        "cache_dtype",
+        "state_dtype",
+        "rope_theta",
+        "deterministic",
+        "sparse",
+        "state_orientation",
+        "group_norm_eps",
+    ];
 
     /// Sets the option with the name of a field, such as `quant`, to the value of a text, such as `i8`. Numbers and truth values are texts, too.
     ///
