@@ -119,7 +119,9 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
                 token_list=self.tok_encode(text), prefix_token=self.prefix_token_id, max_seq_len=self.max_length, context_len=1
             )
             before = len(windows)
-            windows += [(None, *make_disjoint_window(window)) for window in of_text]
+            for window in of_text:
+                context, rest = make_disjoint_window(window)
+                windows.append((None, context, rest))
             counts.append(len(windows) - before)
         found = iter(self._loglikelihood_tokens(windows, disable_tqdm=disable_tqdm))
         sums = [sum(next(found)[0] for _ in range(count)) for count in counts]
