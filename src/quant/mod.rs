@@ -22,12 +22,14 @@ mod nibbles;
 pub mod product;
 mod scales;
 mod tile;
-mod units;
+pub(crate) mod units;
 
 pub use affine::{Affine, Survey};
 pub use coded::{Coded, Coding};
 pub use codes::Decode;
 pub use encode::{EncodedRows, encode_rows};
+pub(crate) use f16::F16;
+pub(crate) use f32::F32;
 pub use float::Float;
 pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, WEIGHTS_PER_BLOCK};
 

@@ -52,61 +52,87 @@ impl HostMatrix {
     }
 }
 
-/// A cache of keys or values in host memory, `[blocks, TOKENS_PER_BLOCK, n_heads, head_size]`. A row of the cache holds one token.
+/// A cache of keys or values in host memory. A block of values is `[TOKENS_PER_BLOCK, n_heads, head_size]`. A block of keys is `[n_heads, head_size,
+/// TOKENS_PER_BLOCK]`, because a query reads one channel of many keys at once.
 #[derive(Default)]
 pub struct HostCache {
     bytes: Vec<u8>,
-    /// The size of a row in bytes.
-    row: usize,
+    n_heads: usize,
+    head_size: usize,
+    is_keys: bool,
+    /// The size of an element in bytes.
+    element: usize,
 }
 
 impl HostCache {
-    /// Returns a cache of `blocks` blocks whose bytes are zero.
+    /// Returns a cache of `blocks` blocks whose bytes are zero. `format` is a float format.
     ///
     /// # Errors
     /// `Memory` if the host does not have enough memory.
     pub fn new(spec: &CacheSpec, format: &dyn Format, blocks: usize) -> Result<HostCache> {
-        let row = format.size_bytes(spec.width());
-        let size = blocks.saturating_mul(TOKENS_PER_BLOCK * row);
+        let element = format.size_bytes(PAD) / PAD;
+        let size = blocks.saturating_mul(TOKENS_PER_BLOCK * spec.width() * element);
         let bytes =
             filled(0, size, &spec.name).map_err(|e| Error { hint: Some("use a smaller `context` or fewer texts at once".into()), ..e })?;
-        Ok(HostCache { bytes, row })
+        Ok(HostCache { bytes, n_heads: spec.n_heads, head_size: spec.head_size, is_keys: spec.is_keys, element })
     }
 
-    fn place(&self, block: u32, token: usize) -> Range<usize> {
-        let at = (block as usize * TOKENS_PER_BLOCK + token) * self.row;
-        at..at + self.row
+    /// Returns whether the elements are in half precision.
+    pub fn is_half(&self) -> bool {
+        self.element == 2
+    }
+
+    /// Returns the bytes of a block.
+    fn block(&self, block: u32) -> Range<usize> {
+        let size = TOKENS_PER_BLOCK * self.n_heads * self.head_size * self.element;
+        block as usize * size..(block as usize + 1) * size
+    }
+
+    /// Returns the keys of one head in a block, `[head_size, TOKENS_PER_BLOCK]`.
+    pub fn head(&self, block: u32, head: usize) -> &[u8] {
+        let size = TOKENS_PER_BLOCK * self.head_size * self.element;
+        &self.bytes[self.block(block)][head * size..][..size]
+    }
+
+    /// Returns the values of a block, `[TOKENS_PER_BLOCK, n_heads, head_size]`.
+    pub fn rows_of(&self, block: u32) -> &[u8] {
+        &self.bytes[self.block(block)]
+    }
+
+    /// Returns the place of element `i` of the row of a token, in elements from the beginning of its block.
+    fn place(&self, token: usize, i: usize) -> usize {
+        if self.is_keys { i * TOKENS_PER_BLOCK + token } else { token * self.n_heads * self.head_size + i }
     }
 
     /// Encodes the key or value of one token, `row`, and stores it as row `token` of block `block`. `row` is `[n_heads, head_size]`.
     pub fn write(&mut self, format: &dyn Format, block: u32, token: usize, row: &[f32]) {
         let encoded = quant::encode_within(format, row);
-        let place = self.place(block, token);
-        self.bytes[place].copy_from_slice(&encoded);
-    }
-
-    /// Decodes the keys or values of the first `n` tokens of a block into `rows`, `[n, n_heads, head_size]`. Sets the length of `rows` to fit.
-    fn read(&self, format: &dyn Format, block: u32, n: usize, rows: &mut Vec<f32>) {
-        let at = self.place(block, 0).start;
-        let bytes = &self.bytes[at..at + n * self.row];
-        rows.resize(bytes.len() / format.size_bytes(PAD) * PAD, 0.0);
-        format.decode(bytes, rows);
+        let start = self.block(block).start;
+        for (i, element) in encoded.chunks_exact(self.element).take(self.n_heads * self.head_size).enumerate() {
+            let at = start + self.place(token, i) * self.element;
+            self.bytes[at..at + self.element].copy_from_slice(element);
+        }
     }
 
     /// Returns the cached keys (or values) of a slot's first `n` tokens, `[n, n_heads, head_size]`. `blocks` lists the slot's blocks in order.
     pub fn rows(&self, format: &dyn Format, blocks: &[u32], n: usize) -> Vec<f32> {
-        let (mut rows, mut all) = (Vec::new(), Vec::new());
-        for (first, &block) in (0..n).step_by(TOKENS_PER_BLOCK).zip(blocks) {
-            self.read(format, block, TOKENS_PER_BLOCK.min(n - first), &mut rows);
-            all.extend_from_slice(&rows);
+        let width = self.n_heads * self.head_size;
+        let mut rows = vec![0.0; n * width];
+        let mut encoded = vec![0; width * self.element];
+        for (t, row) in rows.chunks_exact_mut(width).enumerate() {
+            let bytes = self.rows_of(blocks[t / TOKENS_PER_BLOCK]);
+            for (i, element) in encoded.chunks_exact_mut(self.element).enumerate() {
+                element.copy_from_slice(&bytes[self.place(t % TOKENS_PER_BLOCK, i) * self.element..][..self.element]);
+            }
+            format.decode(&encoded, row);
         }
-        all
+        rows
     }
 
     /// Copies the contents of block `from` to block `to`.
     pub fn copy_block(&mut self, from: u32, to: u32) {
-        let (from, to) = (self.place(from, 0).start, self.place(to, 0).start);
-        self.bytes.copy_within(from..from + TOKENS_PER_BLOCK * self.row, to);
+        let (from, to) = (self.block(from), self.block(to).start);
+        self.bytes.copy_within(from, to);
     }
 }
 

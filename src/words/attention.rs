@@ -10,11 +10,13 @@
 //!   x_i ← x_i + Σ_j softmax_j(L tanh(q_i · k_j s)) v_j      L is the limit of a score, s the scale of q
 
 mod cases;
+mod host;
 
 use crate::quant::PAD;
+use crate::quant::isa::Isa;
 use crate::tape::{Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rows, TOKENS_PER_BLOCK, Tape, Var, WINDOW_BYTES, Word};
 pub use cases::cases;
-use rayon::prelude::*;
+use host::Sequence;
 
 /// Index of the column q in the activation qkv. The columns k and v follow.
 const Q: usize = 0;
@@ -199,35 +201,20 @@ impl Word for Attend {
     }
 
     fn twin(&self, host: &mut Host) {
-        let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
+        let Attention { n_heads, head_size, .. } = self.of;
         let width = self.tiles * self.value_size;
         self.append(host);
-        let tape = host.tape.clone();
         let (stride, y_stride) = (host.stride(self.qkv), host.stride(self.y));
+        let column = host.tape.var_spec(self.qkv).column(Q);
         let mut y = host.take(self.y);
         for run in &host.step.runs {
             let blocks = &host.step.blocks[run.blocks_at as usize..];
-            let read = |cache: Cache| host.cache(cache).rows(tape.cache_format, blocks, run.end());
-            let (keys, values) = (read(self.keys), read(self.values));
-            let (first, n) = (run.first_row as usize, run.len as usize);
-            let qkv = host.var(self.qkv);
-            let column = tape.var_spec(self.qkv).column(Q);
-            y[first * y_stride..][..n * y_stride].par_chunks_mut(y_stride).enumerate().for_each(|(i, y)| {
-                let q = &qkv[(first + i) * stride + column..][..n_heads * head_size];
-                let n_keys = run.position as usize + i + 1;
-                for (head, (q, y)) in q.chunks_exact(head_size).zip(y.chunks_exact_mut(width)).enumerate() {
-                    let at = head / (n_heads / n_kv_heads);
-                    let row = |j: usize, size: usize| (j * n_kv_heads + at) * size..(j * n_kv_heads + at + 1) * size;
-                    let mut p: Vec<f32> = (0..n_keys).map(|j| self.limited(dot(q, &keys[row(j, head_size)]))).collect();
-                    let m = p.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-                    p.iter_mut().for_each(|s| *s = (*s - m).exp());
-                    let total: f32 = p.iter().sum();
-                    let mut o = vec![0.0; width];
-                    for (j, p) in p.iter().enumerate() {
-                        o.iter_mut().zip(&values[row(j, width)]).for_each(|(o, v)| *o += p * v);
-                    }
-                    y.iter_mut().zip(&o).for_each(|(y, o)| *y = if self.adds { *y } else { 0.0 } + o / total);
-                }
+            let sequence = Sequence { of: self, keys: host.cache(self.keys), values: host.cache(self.values), blocks, isa: Isa::best() };
+            let first = run.first_row as usize;
+            let q = |i: usize| &host.var(self.qkv)[(first + i) * stride + column..][..n_heads * head_size];
+            sequence.attend(run.len as usize, run.position as usize, q, |i, head, o| {
+                let y = &mut y[(first + i) * y_stride + head * width..][..width];
+                y.iter_mut().zip(o).for_each(|(y, o)| *y = if self.adds { *y } else { 0.0 } + o);
             });
         }
         host.put(self.y, y);
@@ -235,11 +222,6 @@ impl Word for Attend {
 }
 
 impl Attend {
-    /// Returns the score for the product s of a query and a key: L tanh(s), or s if scores have no limit.
-    fn limited(&self, s: f32) -> f32 {
-        if self.limit == 0.0 { s } else { self.limit * s.tanh() }
-    }
-
     /// Returns the constants that all kernels of the word share, then the constants `more`.
     fn sizes(&self, shape: &Shape, more: &[(&'static str, usize)]) -> Vec<(&'static str, u32)> {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
@@ -395,16 +377,4 @@ fn rotate(head: &mut [f32], angles: &[f32]) {
     for (x, a) in head.chunks_exact_mut(2).zip(angles.chunks_exact(2)) {
         (x[0], x[1]) = (x[0] * a[0] - x[1] * a[1], x[1] * a[0] + x[0] * a[1]);
     }
-}
-
-/// Returns the dot product of two vectors whose length is a multiple of 8. The function keeps eight sums, so that the compiler can use one
-/// SIMD register.
-fn dot(a: &[f32], b: &[f32]) -> f32 {
-    let mut sums = [0f32; 8];
-    for (a, b) in a.chunks_exact(8).zip(b.chunks_exact(8)) {
-        for i in 0..8 {
-            sums[i] += a[i] * b[i];
-        }
-    }
-    sums.iter().sum()
 }
