@@ -14,14 +14,8 @@ cd "$(dirname "$0")/.."
 
 playwright=1.65.1 axe=4.14.1
 
-skip() {
-  if [ "${WINGBEAT_REQUIRE_BROWSER:-}" = 1 ]; then
-    echo "test-page: $1" >&2
-    exit 1
-  fi
-  echo "SKIPPED: $1"
-  exit 0
-}
+# shellcheck source=tools/skip.sh
+. tools/skip.sh WINGBEAT_REQUIRE_BROWSER
 
 command -v node >/dev/null || skip "node is missing (20 or later)"
 CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}

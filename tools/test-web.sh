@@ -6,14 +6,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-skip() {
-  if [ "${WINGBEAT_REQUIRE_BROWSER:-}" = 1 ]; then
-    echo "test-web: $1" >&2
-    exit 1
-  fi
-  echo "SKIPPED: $1"
-  exit 0
-}
+# shellcheck source=tools/skip.sh
+. tools/skip.sh WINGBEAT_REQUIRE_BROWSER
 
 length=short
 case "${1:-}" in short | long) length=$1; shift ;; esac

@@ -9,14 +9,8 @@
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
-skip() {
-  if [ "${WINGBEAT_REQUIRE_BROWSER:-}" = 1 ]; then
-    echo "web/demo/test: $1" >&2
-    exit 1
-  fi
-  echo "SKIPPED: $1"
-  exit 0
-}
+# shellcheck source=tools/skip.sh
+. ../tools/skip.sh WINGBEAT_REQUIRE_BROWSER
 
 command -v node >/dev/null || skip "node is missing (20 or later)"
 if [ ! -d node_modules/puppeteer-core ] || [ ! -d node_modules/axe-core ]; then
