@@ -60,7 +60,7 @@ impl Sequence<'_> {
     pub fn attend<'q>(&self, n: usize, before: usize, q: impl Fn(usize) -> &'q [f32], mut put: impl FnMut(usize, usize, &[f32])) {
         let (size, heads) = (self.of.of.head_size, self.of.of.n_kv_heads);
         let group = self.of.of.n_heads / heads;
-        // A tile has queries that read the same keys: those of a few tokens, for one head of keys. Each is named by its token and its own head.
+        // A tile has queries that read the same keys: those of a few tokens, for one head of keys. A pair is a token and the query's own head.
         let mut tiles: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
         let tokens = (MOST_ROWS / group).max(1);
         for first in (0..n).step_by(tokens) {
@@ -81,20 +81,9 @@ impl Sequence<'_> {
                 Queries { n: places.len(), by_channel, n_keys: places.iter().map(|&(i, _)| before + i + 1).collect(), head: *head }
             })
             .collect();
-        // With few queries, the chunks are shared among the threads, too.
-        let found: Vec<Vec<f32>> = if queries.len() < rayon::current_num_threads() {
-            queries
-                .iter()
-                .map(|queries| {
-                    self.combined(queries, (0..self.n_chunks(queries)).into_par_iter().map(|c| self.chunk(queries, c)).collect())
-                })
-                .collect()
-        } else {
-            queries
-                .par_iter()
-                .map(|queries| self.combined(queries, (0..self.n_chunks(queries)).map(|c| self.chunk(queries, c)).collect()))
-                .collect()
-        };
+        // With few queries, threads share the chunks of each.
+        let chunks = |queries: &Queries| (0..self.n_chunks(queries)).into_par_iter().map(|c| self.chunk(queries, c)).collect();
+        let found: Vec<Vec<f32>> = queries.par_iter().map(|queries| self.combined(queries, chunks(queries))).collect();
         let width = self.width();
         for ((_, places), found) in tiles.iter().zip(&found) {
             for (&(i, head), o) in places.iter().zip(found.chunks_exact(width)) {
@@ -249,7 +238,7 @@ fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: 
 }
 
 /// Adds the values of the first `n` tokens of a block, with the weights of up to [`ROWS`] queries, to `o`, `[rows, width]`. `values` has the codes of the
-/// tokens, `stride` of each; those of the head begin at `at`.
+/// tokens, `stride` per token; the codes of the head begin at `at`.
 #[inline(always)]
 unsafe fn add_values<V: Vector, C: Codes>(
     values: &[u8],
@@ -362,8 +351,8 @@ fn lanes_mut(from: &mut [f32]) -> &mut [f32; LANES] {
     from.first_chunk_mut().expect("a whole vector")
 }
 
-/// Returns e^x for x ≤ 0, 0 below −87, and NaN for NaN. The same bits on every CPU: no fused product, no function of the system. Without branches, so that the compiler
-/// computes sixteen at once.
+/// Returns e^x for x ≤ 0, 0 below −87, and NaN for NaN. The bits are the same on every CPU: no fused product, no function of the system. There is no branch, so
+/// that the compiler computes sixteen at once.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// Rounds a number to an integer when it is added and subtracted.
