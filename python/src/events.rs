@@ -87,7 +87,7 @@ fn completion(py: Python<'_>, of: &Classes, vocab: Option<&Vocab>, done: Complet
     let timings = of.timings.call1(py, (done.timings.queue_ms, done.timings.prefill_ms, done.timings.decode_ms))?;
     let logprobs = tokens(py, of, vocab, &done.logprobs)?;
     let prompt_logprobs = tokens(py, of, vocab, &done.prompt_logprobs)?;
-    let (finish, reason) = (done.finish.name(), done.finish_reason());
+    let (finish, reason) = (done.finish.name(), done.finish_reason().name());
     let first = (done.index, &done.text, &done.thought, PyTuple::new(py, calls)?, PyTuple::new(py, &done.tokens)?, reason, finish);
     let second = (done.complete, logprobs, prompt_logprobs, saved, done.seed, usage, timings);
     let arguments = first.into_pyobject(py)?.add(second.into_pyobject(py)?)?;

@@ -21,20 +21,14 @@ pub const SLICE: Duration = Duration::from_millis(50);
 enum Said {
     /// The stage, the work that is done, and all work.
     Progress(&'static str, u64, u64),
-    Loaded(thread::Result<Result<(Engine, usize)>>),
+    Loaded(thread::Result<Result<Engine>>),
 }
 
 /// The reason for which a load that nobody waits for ends.
 struct Abandoned;
 
-/// Loads a model and starts its engine. Returns the engine and the number of its slots. `progress(stage, done, total)` is a function of Python.
-pub fn load(
-    py: Python<'_>,
-    source: ModelSource,
-    options: LoadOptions,
-    download: bool,
-    progress: Option<&Py<PyAny>>,
-) -> PyResult<(Engine, usize)> {
+/// Loads a model and starts its engine. Returns the engine. `progress(stage, done, total)` is a function of Python.
+pub fn load(py: Python<'_>, source: ModelSource, options: LoadOptions, download: bool, progress: Option<&Py<PyAny>>) -> PyResult<Engine> {
     let (says, said) = channel();
     let is_abandoned = Arc::new(AtomicBool::new(false));
     let stop = is_abandoned.clone();
@@ -66,10 +60,10 @@ pub fn load(
 ///
 /// # Errors
 /// The exception of a signal or of `progress`.
-fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny>>) -> PyResult<thread::Result<Result<(Engine, usize)>>> {
+fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny>>) -> PyResult<thread::Result<Result<Engine>>> {
     loop {
         let mut last: Option<(&'static str, u64, u64)> = None;
-        // A stage that ends within a slice is told, too.
+        // A stage that ends within a slice is reported, too.
         let mut tell = |said: (&'static str, u64, u64)| match progress {
             Some(progress) => progress.call1(py, said).map(drop),
             None => Ok(()),
@@ -97,12 +91,7 @@ fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny
     }
 }
 
-fn start(
-    source: ModelSource,
-    options: &LoadOptions,
-    download: bool,
-    tell: &(dyn Fn(&'static str, u64, u64) + Sync),
-) -> Result<(Engine, usize)> {
+fn start(source: ModelSource, options: &LoadOptions, download: bool, tell: &(dyn Fn(&'static str, u64, u64) + Sync)) -> Result<Engine> {
     let found = |source: &ModelSource| match source {
         ModelSource::Path(path) => locate(path, download, tell).map(ModelSource::Path),
         other => Ok(other.clone()),
@@ -116,8 +105,7 @@ fn start(
     let mut beside = of_model;
     (beside.strategy, beside.lora, beside.vocab) = (None, None, None);
     let engine = options.engine(&model, |source| load(&found(source)?, &beside))?;
-    let slots = engine.slots;
-    Ok((Engine::start(&model, engine)?, slots))
+    Engine::start(&model, engine)
 }
 
 /// Starts the threads that all models of the process share, with the first model.

@@ -26,7 +26,6 @@ type Info = (String, usize, u64);
 /// A model that is open.
 pub struct Open {
     pub engine: Engine,
-    slots: usize,
     /// Reads texts for `logits`, `loglikelihoods` and `forward`.
     reader: Reader,
 }
@@ -61,8 +60,7 @@ impl Model {
     fn reading<T: Send>(&self, py: Python<'_>, work: impl FnOnce(&Open, &mut Session, &mut Watch) -> Result<T> + Send) -> PyResult<T> {
         let open = self.open(py)?;
         let mut watch = Watch::new();
-        let done =
-            detached(py, || open.reader.read(open.engine.model(), open.slots, &mut watch, |session, watch| work(&open, session, watch)));
+        let done = detached(py, || open.reader.read(&open.engine, &mut watch, |session, watch| work(&open, session, watch)));
         match watch.raised {
             Some(e) => Err(e),
             None if open.reader.is_closed() => Err(errors::closed(py)),
@@ -103,8 +101,8 @@ impl Model {
             "synthetic" => ModelSource::Synthetic(name.to_string_lossy().into_owned()),
             _ => ModelSource::Path(name),
         };
-        let (engine, slots) = load::load(py, source, LoadOptions::new(options), download, progress.as_ref())?;
-        let open = Arc::new(Open { engine, slots, reader: Reader::default() });
+        let engine = load::load(py, source, LoadOptions::new(options), download, progress.as_ref())?;
+        let open = Arc::new(Open { engine, reader: Reader::default() });
         process::remember(&open);
         Ok(Model(RwLock::new(Some(open))))
     }
@@ -132,32 +130,10 @@ impl Model {
     fn info(&self, py: Python<'_>) -> PyResult<String> {
         let open = self.open(py)?;
         let model = open.engine.model();
-        let (facts, device) = (model.facts(), model.device());
-        Ok(json!({
-            "name": model.name(),
-            "kind": model.kind(),
-            "architecture": facts.architecture,
-            "n_layer": facts.n_layer,
-            "n_embd": facts.n_embd,
-            "n_vocab": facts.n_vocab,
-            "n_params": model.n_params(),
-            "context": model.context(),
-            "dtype": model.dtype(),
-            "bits_per_weight": model.bits_per_weight(),
-            "weight_bytes": model.weight_bytes(),
-            "device_bytes": model.device_bytes(),
-            "state_bytes": model.state_bytes(),
-            "weights_hash": model.weights_hash(),
-            "slots": open.slots,
-            "load_ms": model.load_ms(),
-            "eot_token": model.vocab().and_then(|vocab| vocab.special("<|endoftext|>")).unwrap_or(0),
-            "notes": model.notes(),
-            "vocab_hint": model.vocab_hint(),
-            "device": {
-                "id": device.id, "name": device.name, "backend": device.backend, "kind": device.kind, "driver": device.driver, "why": device.why
-            },
-        })
-        .to_string())
+        let mut described = open.engine.description();
+        described["bits_per_weight"] = model.bits_per_weight().into();
+        described["eot_token"] = model.vocab().and_then(|vocab| vocab.special("<|endoftext|>")).unwrap_or(0).into();
+        Ok(described.to_string())
     }
 
     /// Returns the numbers of the engine as JSON.
@@ -297,21 +273,11 @@ fn info(state: &StateInfo) -> Info {
 }
 
 fn vocab(open: &Open) -> Result<&Vocab> {
-    let model = open.engine.model();
-    model.vocab().ok_or_else(|| {
-        let e = Error::input("no vocabulary was found for this model, which accepts only token ids");
-        e.hint(model.vocab_hint().unwrap_or("name one with `vocab`"))
-    })
+    open.engine.model().needed_vocab("no vocabulary was found for this model, which accepts only token ids")
 }
 
 fn check(open: &Open, ids: &[u32]) -> Result<()> {
-    let n_vocab = open.engine.model().facts().n_vocab;
-    match ids.iter().find(|&&id| id as usize >= n_vocab) {
-        None => Ok(()),
-        Some(id) => {
-            Err(Error::input(format!("token id {id} is out of range: the largest id of the model is {}", n_vocab - 1)).field("tokens"))
-        }
-    }
+    open.engine.model().check_ids(ids).map_err(|e| e.field("tokens"))
 }
 
 /// Reads tokens. Returns the logits after each of them (`full`), or after the last.

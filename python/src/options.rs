@@ -1,9 +1,10 @@
 //! The options of a model and its engine, as names and texts.
 
 use std::path::{Path, PathBuf};
+use wingbeat::cli::MAX_THREADS;
 use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Task};
 
-/// What `Model` was called with: options of the library by name, and those of this binding.
+/// What `Model` was called with: the options of the library and of this binding, by name.
 pub struct LoadOptions {
     named: Vec<(String, String)>,
 }
@@ -68,9 +69,9 @@ impl LoadOptions {
 
     /// Returns how many threads compute on the host. All models of a process share them, so the first model decides.
     pub fn threads(&self) -> Result<Option<u32>> {
-        const EXPECTED: &str = "a whole number from 1 to 4096";
-        match self.read("threads", EXPECTED)? {
-            Some(n) if !(1..=4096).contains(&n) => Err(Error::usage(format!("expected {EXPECTED}, found {n}")).field("threads")),
+        let expected = format!("a whole number from 1 to {MAX_THREADS}");
+        match self.read("threads", &expected)? {
+            Some(n) if !(1..=MAX_THREADS).contains(&n) => Err(Error::usage(format!("expected {expected}, found {n}")).field("threads")),
             n => Ok(n),
         }
     }

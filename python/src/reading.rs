@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use wingbeat::low_level::session::{Idle, MAX_NESTED, Session};
-use wingbeat::{Model, Result};
+use wingbeat::low_level::tape::TOKENS_PER_BLOCK;
+use wingbeat::{Engine, Result};
 
 /// How often a reading looks for Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
@@ -23,20 +24,15 @@ impl Reader {
     ///
     /// # Errors
     /// The errors of `work` and of [`Session::with_idle`].
-    pub fn read<T>(
-        &self,
-        model: &Model,
-        slots: usize,
-        watch: &mut Watch,
-        work: impl FnOnce(&mut Session, &mut Watch) -> Result<T>,
-    ) -> Result<T> {
+    pub fn read<T>(&self, engine: &Engine, watch: &mut Watch, work: impl FnOnce(&mut Session, &mut Watch) -> Result<T>) -> Result<T> {
         let mut place = lock(&self.session);
         let mut session = match place.take() {
             Some(session) => session,
             None => {
+                let model = engine.model();
                 // The beginnings that texts share take blocks of the KV cache once, wherever they are nested.
-                let idle = Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + 64 * MAX_NESTED) };
-                Session::with_idle(model, slots, idle)?
+                let idle = Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + MAX_NESTED * TOKENS_PER_BLOCK) };
+                Session::with_idle(model, engine.stats().slots, idle)?
             }
         };
         watch.stop = session.stop_flag();

@@ -10,7 +10,7 @@ from .events import Done, Prompt, Timings, Token, ToolCall, Usage
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The texts of a request. `choices` has one `Done` for each of its `n` texts; the properties are those of the first."""
+    """The texts of a request. `choices` has one `Done` for each of its `n` texts; the properties describe the first."""
 
     choices: tuple[Done, ...]
     prompt: Prompt | None = None

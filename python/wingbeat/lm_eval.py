@@ -62,7 +62,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """Tells the caches of the harness from those of other models."""
+        """The harness keeps caches by this name, so it names the weights."""
         return self.model.info.weights_hash
 
     @property

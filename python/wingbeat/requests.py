@@ -142,18 +142,13 @@ class Options(TypedDict, total=False):
 
 
 def body(prompt: Prompt | None, request: Mapping[str, Any]) -> bytes:
-    """Returns the JSON of a request. None counts as a field that is missing."""
+    """Returns the JSON of a request. None counts as a field that is missing. Numbers and arrays of NumPy are numbers and lists."""
     fields = {name: value for name, value in request.items() if value is not None}
     if isinstance(fields.get("logit_bias"), Mapping):
         fields["logit_bias"] = {str(token): float(bias) for token, bias in fields["logit_bias"].items()}
     if prompt is not None:
         name = "prompt" if isinstance(prompt, str) else "tokens"
         fields[name] = prompt if isinstance(prompt, str) else token_ids(prompt)
-    return encoded(fields)
-
-
-def encoded(fields: Mapping[str, Any]) -> bytes:
-    """Returns a JSON object. Numbers and arrays of NumPy are numbers and lists."""
     try:
         return json.dumps(fields, default=_plain, allow_nan=False).encode()
     except (TypeError, ValueError, RecursionError) as e:

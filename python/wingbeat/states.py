@@ -92,7 +92,7 @@ class States(MutableMapping[str, State]):
         return len(self._native.states())
 
     def __contains__(self, name: object) -> bool:
-        return name in list(iter(self))
+        return any(name == known for known in self)
 
     def _known(self, name: str) -> str:
         if name not in self:

@@ -76,7 +76,7 @@ pub use memory::Allocator;
 pub use model_options::cache_folder;
 #[cfg(feature = "download")]
 pub use published::located;
-pub use threads::start as start_threads;
+pub use threads::{MOST as MAX_THREADS, start as start_threads};
 
 use crate::error::Error;
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};

@@ -8,7 +8,7 @@ use rayon::ThreadPoolBuilder;
 pub const THREADS: &str = "WINGBEAT_THREADS";
 
 /// The maximum number of threads. No host has more cores, so a larger number is a mistake.
-const MOST: u32 = 4096;
+pub const MOST: u32 = 4096;
 
 #[derive(clap::Args)]
 pub struct ThreadArgs {

@@ -4,6 +4,7 @@ use super::StateInfo;
 use crate::error::Result;
 use crate::session::{Finish, Logprobs, Timings};
 use crate::template::ToolCall;
+use serde::Serialize;
 
 /// An event of one request. All `Text` events of a continuation, joined in order, are exactly the text of its [`Completion`]. In the same way,
 /// `Thought` events form its thought and `Arguments` events form the arguments of its tool calls.
@@ -154,14 +155,40 @@ pub struct Completion {
     pub timings: Timings,
 }
 
+/// The reason why a text ended, as OpenAI's API names it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[cfg_attr(all(feature = "serve", not(target_arch = "wasm32")), derive(utoipa::ToSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum FinishReason {
+    /// A limit cut the text.
+    Length,
+    /// The text calls tools.
+    ToolCalls,
+    /// The text is complete.
+    Stop,
+}
+
+impl FinishReason {
+    /// Returns the name of the reason in JSON, such as `tool_calls`.
+    pub fn name(self) -> &'static str {
+        match self {
+            FinishReason::Length => "length",
+            FinishReason::ToolCalls => "tool_calls",
+            FinishReason::Stop => "stop",
+        }
+    }
+}
+
 impl Completion {
-    /// Returns why the text ended, as OpenAI's API names it: `length` if a limit cut it, `tool_calls` if it calls tools, else `stop`.
-    pub fn finish_reason(&self) -> &'static str {
+    /// Returns the reason why the text ended.
+    pub fn finish_reason(&self) -> FinishReason {
         let is_cut = matches!(self.finish, Finish::Length | Finish::Context | Finish::Interrupted);
         match (is_cut, self.complete) {
-            (true, None | Some(false)) => "length",
-            _ if !self.calls.is_empty() => "tool_calls",
-            _ => "stop",
+            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`. A text that satisfies its rules
+            // is complete, even where the limit chose its end.
+            (true, None | Some(false)) => FinishReason::Length,
+            _ if !self.calls.is_empty() => FinishReason::ToolCalls,
+            _ => FinishReason::Stop,
         }
     }
 }

@@ -39,10 +39,7 @@ fn follow(rules: &Rules, close: Close, lead: &str, pieces: &mut Option<Pieces>, 
     let pieces = match pieces {
         Some(pieces) => pieces,
         None => {
-            let vocab = model.vocab().ok_or_else(|| {
-                let e = Error::input("a grammar needs a vocabulary, and none was found for this model");
-                e.hint(model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
-            })?;
+            let vocab = model.needed_vocab("a grammar needs a vocabulary, and none was found for this model")?;
             pieces.insert(Pieces::new(vocab, model.facts().n_vocab)?)
         }
     };

@@ -6,6 +6,7 @@
 //! generation cancels its request.
 
 mod conversations;
+mod description;
 mod event;
 #[cfg(feature = "grammar")]
 mod followers;
@@ -29,7 +30,7 @@ mod thread;
 mod wire;
 
 pub(crate) use conversations::{no_room, since};
-pub use event::{Completion, Event, Usage};
+pub use event::{Completion, Event, FinishReason, Usage};
 #[cfg(feature = "grammar")]
 pub(crate) use followers::Followers;
 pub use generation::{Events, Generation};

@@ -296,12 +296,9 @@ impl Preparer {
 
     /// Tokenizes a text with `encode`.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
-        let vocab = self.model.vocab().ok_or_else(|| {
-            let e = Error::input(
-                "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",
-            );
-            e.hint(self.model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
-        })?;
+        let vocab = self.model.needed_vocab(
+            "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",
+        )?;
         encode(vocab, text.as_bytes())
     }
 

@@ -174,6 +174,16 @@ impl Model {
             Choice::Missing { .. } => None,
         }
     }
+    /// Returns the vocabulary for work that needs one.
+    ///
+    /// # Errors
+    /// `Input` with the message `refused` if no vocabulary was found. The hint says where to get one.
+    pub fn needed_vocab(&self, refused: &str) -> Result<&Vocab> {
+        match &self.0.vocab {
+            Choice::Found(vocab) => Ok(vocab),
+            Choice::Missing { hint } => Err(Error::input(refused).hint(hint.clone())),
+        }
+    }
     /// Returns a hint: which vocabulary the model needs, and where to get it. `None` if the model has a vocabulary.
     pub fn vocab_hint(&self) -> Option<&str> {
         match &self.0.vocab {
@@ -307,7 +317,7 @@ impl Model {
     ///
     /// # Errors
     /// `Input` with the first unknown id.
-    pub(crate) fn check_ids(&self, tokens: &[u32]) -> Result<()> {
+    pub fn check_ids(&self, tokens: &[u32]) -> Result<()> {
         let n_vocab = self.facts().n_vocab;
         match tokens.iter().find(|&&token| token as usize >= n_vocab) {
             Some(token) => Err(Error::input(format!("token id {token} is out of range: the largest id of the model is {}", n_vocab - 1))),
@@ -319,10 +329,7 @@ impl Model {
     /// # Errors
     /// `Input` if the model has no vocabulary; the errors of `encode`.
     pub(super) fn encode(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
-        let vocab = self.vocab().ok_or_else(|| {
-            let e = Error::input("cannot encode text: no vocabulary was found for this model, which accepts only token ids");
-            e.hint(self.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
-        })?;
+        let vocab = self.needed_vocab("cannot encode text: no vocabulary was found for this model, which accepts only token ids")?;
         encode(vocab, text.as_bytes())
     }
     pub(super) fn tape(&self) -> &Arc<Tape> {

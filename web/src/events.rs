@@ -44,7 +44,7 @@ fn completion(done: &Completion) -> Value {
         "thought": done.thought,
         "calls": done.calls.iter().map(|call| json!({"name": call.name, "arguments": call.arguments})).collect::<Vec<_>>(),
         "tokens": done.tokens,
-        "finish_reason": done.finish_reason(),
+        "finish_reason": done.finish_reason().name(),
         "complete": done.complete,
         "seed": done.seed,
         "state": state,

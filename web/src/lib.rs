@@ -57,8 +57,6 @@ pub fn log_level(level: &str) {
 #[wasm_bindgen]
 pub struct Model {
     engine: Engine,
-    /// The names of states that requests saved or that were imported: the engine lists them.
-    slots: usize,
 }
 
 #[wasm_bindgen]
@@ -75,40 +73,16 @@ impl Model {
         let model = wingbeat::Model::load_async(&source, &options, &mut |done, all| of_weights.tell("weights", done, all)).await;
         let model = model.map_err(js)?;
         let engine = asked.engine(&model).map_err(js)?;
-        let slots = engine.slots;
         let (engine, work) = Engine::start_task(&model, engine).map_err(js)?;
         wasm_bindgen_futures::spawn_local(work);
-        Ok(Model { engine, slots })
+        Ok(Model { engine })
     }
 
     /// Describes the model as JSON.
     pub fn info(&self) -> String {
-        let model = self.engine.model();
-        let (facts, device) = (model.facts(), model.device());
-        json!({
-            "name": model.name(),
-            "kind": model.kind(),
-            "architecture": facts.architecture,
-            "n_layer": facts.n_layer,
-            "n_embd": facts.n_embd,
-            "n_vocab": facts.n_vocab,
-            "n_params": model.n_params(),
-            "context": model.context(),
-            "dtype": model.dtype(),
-            "weight_bytes": model.weight_bytes(),
-            "device_bytes": model.device_bytes(),
-            "state_bytes": model.state_bytes(),
-            "weights_hash": model.weights_hash(),
-            "numerics": model.numerics(),
-            "slots": self.slots,
-            "load_ms": model.load_ms(),
-            "notes": model.notes(),
-            "vocab_hint": model.vocab_hint(),
-            "device": {
-                "id": device.id, "name": device.name, "backend": device.backend, "kind": device.kind, "driver": device.driver, "why": device.why
-            },
-        })
-        .to_string()
+        let mut described = self.engine.description();
+        described["numerics"] = self.engine.model().numerics().into();
+        described.to_string()
     }
 
     /// Checks a request and queues it. `request` is JSON with the fields of the server.
@@ -126,19 +100,12 @@ impl Model {
 
     /// Returns the bytes of tokens. The last character may be incomplete.
     pub fn detokenize(&self, ids: &[u32]) -> JsResult<Vec<u8>> {
-        let n_vocab = self.engine.model().facts().n_vocab;
-        if let Some(id) = ids.iter().find(|&&id| id as usize >= n_vocab) {
-            return Err(js(Error::input(format!("token id {id} is out of range: the largest id of the model is {}", n_vocab - 1))));
-        }
+        self.engine.model().check_ids(ids).map_err(js)?;
         Ok(self.vocab()?.decode(ids))
     }
 
     fn vocab(&self) -> JsResult<&wingbeat::vocab::Vocab> {
-        let model = self.engine.model();
-        model.vocab().ok_or_else(|| {
-            let e = Error::input("no vocabulary was found for this model, which accepts only token ids");
-            js(e.hint(model.vocab_hint().unwrap_or("add a vocabulary file to the model's files")))
-        })
+        self.engine.model().needed_vocab("no vocabulary was found for this model, which accepts only token ids").map_err(js)
     }
 
     /// Lists the states that have names.

@@ -24,7 +24,7 @@ class RWKV:
 
     `model` is the path of a checkpoint, with or without `.pth`. `strategy` is a string of ChatRWKV such as `cuda fp16`; `cuda`, `mps` and `dml` mean the
     first GPU of any vendor. Tensors are torch's if torch is installed, else NumPy's. The version of the model is found in the file, so `RWKV_V7_ON` and the
-    other variables of the package change nothing. `options` are those of `wingbeat.Model`, such as `vocab`.
+    other variables of the package change nothing. `options` are options of `wingbeat.Model`, such as `vocab`.
     """
 
     def __init__(self, model: str, strategy: str, verbose: bool = True, **options: Any) -> None:
@@ -126,7 +126,7 @@ class RWKV:
         return [self._tensor(i, array) for i, array in enumerate(arrays)]
 
     def _turned(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The matrices of RWKV-5 and 6 are `[key, value]` in the package, and `[value, key]` here; those of RWKV-7 are `[value, key]` in both."""
+        """The matrices of RWKV-5 and 6 are `[key, value]` in the package, and `[value, key]` here; the matrices of RWKV-7 are `[value, key]` in both."""
         return array.swapaxes(1, 2) if array.ndim == 3 and self.version < 7 else array
 
     def _tensor(self, i: int, array: NDArray[np.float32]) -> Any:

@@ -271,10 +271,7 @@ impl fmt::Debug for Format {
 
 /// Returns the model's vocabulary. Returns an `Input` error if the model has no vocabulary.
 pub(crate) fn vocab_of(model: &Model) -> Result<&Vocab> {
-    model.vocab().ok_or_else(|| {
-        let e = Error::input("chat needs a vocabulary, and none was found for this model");
-        e.hint(model.vocab_hint().unwrap_or("name a vocabulary file with `vocab`"))
-    })
+    model.needed_vocab("chat needs a vocabulary, and none was found for this model")
 }
 
 fn has_template(model: &Model) -> bool {

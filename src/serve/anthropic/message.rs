@@ -1,8 +1,8 @@
 //! The message with which the server answers, and its blocks.
 
-use crate::engine::{Completion, Engine};
+use crate::engine::{Completion, Engine, FinishReason};
 use crate::serve::ids::new_id;
-use crate::serve::openai::answer::{FinishReason, stop_text};
+use crate::serve::openai::answer::stop_text;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
@@ -90,7 +90,7 @@ impl MessageUsage {
 /// The end of an answer: its reason, and the text of `stop_sequences` that ended the answer.
 pub fn ending(engine: &Engine, done: &Completion, stops: &[String]) -> (StopReason, Option<String>) {
     let stop = stop_text(engine, done, stops);
-    let reason = match FinishReason::of(done) {
+    let reason = match done.finish_reason() {
         FinishReason::Length => StopReason::MaxTokens,
         FinishReason::ToolCalls => StopReason::ToolUse,
         FinishReason::Stop if stop.is_some() => StopReason::StopSequence,

@@ -1,11 +1,11 @@
 //! Settings and answers that `/completion` and `/infill` share.
 
-use crate::engine::{Completion, Engine, Event, Request, UNLIMITED};
+use crate::engine::{Completion, Engine, Event, FinishReason, Request, UNLIMITED};
 use crate::serve::app::App;
 use crate::serve::budget::Claim;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::openai::answer::{FinishReason, finite, stop_text, token_bytes, token_text};
+use crate::serve::openai::answer::{finite, stop_text, token_bytes, token_text};
 use crate::serve::openai::extras::kept;
 use crate::serve::openai::stream::{self, Out};
 use crate::serve::tickets::Ticket;
@@ -215,7 +215,7 @@ impl LlamaText {
     /// Returns the object of a complete text. `content` is empty in a stream, whose pieces have the text.
     pub fn new(engine: &Engine, done: &Completion, ending: &Ending, prompt: String, content: String) -> LlamaText {
         let stop = stop_text(engine, done, &ending.stops);
-        let stop_type = match FinishReason::of(done) {
+        let stop_type = match done.finish_reason() {
             FinishReason::Length => "limit",
             _ if stop.is_some() => "word",
             _ => "eos",

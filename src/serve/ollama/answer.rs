@@ -2,11 +2,11 @@
 
 use super::OllamaError;
 use super::settings::Asked;
-use crate::engine::{Completion, Engine, Event};
+use crate::engine::{Completion, Engine, Event, FinishReason};
 use crate::serve::app::App;
 use crate::serve::failure::{Answer, Failure};
 use crate::serve::guard::Caller;
-use crate::serve::openai::answer::{ChatLogprob, ChatLogprobs, FinishReason};
+use crate::serve::openai::answer::{ChatLogprob, ChatLogprobs};
 use crate::serve::openai::stream::{Lines, Out, respond_in_json};
 use crate::session::Logprobs;
 use axum::Json;
@@ -72,7 +72,7 @@ impl ObjectHead {
     fn last(model: &str, done: &Completion) -> ObjectHead {
         let (t, usage) = (&done.timings, &done.usage);
         let ending = Ending {
-            done_reason: Some(if FinishReason::of(done) == FinishReason::Length { "length" } else { "stop" }),
+            done_reason: Some(if done.finish_reason() == FinishReason::Length { "length" } else { "stop" }),
             total_duration: Some(nanoseconds(t.queue_ms + t.prefill_ms + t.decode_ms)),
             load_duration: Some(nanoseconds(t.queue_ms)),
             prompt_eval_count: Some(usage.prompt_tokens),

@@ -65,28 +65,6 @@ impl Head {
     }
 }
 
-/// The reason why a choice ended.
-#[derive(Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub enum FinishReason {
-    Length,
-    ToolCalls,
-    Stop,
-}
-
-impl FinishReason {
-    pub fn of(done: &Completion) -> FinishReason {
-        let is_cut = matches!(done.finish, Finish::Length | Finish::Context | Finish::Interrupted);
-        match (is_cut, done.complete) {
-            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`. A text that satisfies its rules
-            // is complete, even where the limit chose its end.
-            (true, None | Some(false)) => FinishReason::Length,
-            _ if !done.calls.is_empty() => FinishReason::ToolCalls,
-            _ => FinishReason::Stop,
-        }
-    }
-}
-
 /// The tokens of all continuations of a request.
 #[derive(Clone, Copy, Default, Serialize, ToSchema)]
 pub struct Usage {

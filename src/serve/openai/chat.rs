@@ -1,10 +1,10 @@
 //! `POST /v1/chat/completions`: answers messages.
 
-use super::answer::{ChatLogprobs, End, FinishReason, Head, PromptProgress};
+use super::answer::{ChatLogprobs, End, Head, PromptProgress};
 use super::extras::{ResponseFormat, StreamOptions, follow, kept, read, think};
 use super::messages::{self, WireMessage};
 use super::stream::{ChunkStream, Lines, Out, collect, play, record, respond, whole};
-use crate::engine::{Completion, Engine, Event, Input};
+use crate::engine::{Completion, Engine, Event, FinishReason, Input};
 use crate::serve::abilities::keep_supported_thinking;
 use crate::serve::app::App;
 use crate::serve::body::{Body, Name};
@@ -190,7 +190,7 @@ impl ChatChoice {
             tool_calls: done.calls.iter().take(max_calls).map(call).collect(),
         };
         let logprobs = ChatLogprobs::of(engine, &done.logprobs);
-        ChatChoice { index: done.index, message, logprobs, finish_reason: FinishReason::of(done), seed: done.seed, complete: done.complete }
+        ChatChoice { index: done.index, message, logprobs, finish_reason: done.finish_reason(), seed: done.seed, complete: done.complete }
     }
 }
 
@@ -265,7 +265,7 @@ impl Chunks {
         }
         let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut choice.logprobs));
         let end = done.map(End::of).unwrap_or_default();
-        self.stream.send(ChatPiece { index, delta, logprobs, finish_reason: done.map(FinishReason::of), end }, out);
+        self.stream.send(ChatPiece { index, delta, logprobs, finish_reason: done.map(Completion::finish_reason), end }, out);
     }
 
     fn call(&mut self, engine: &Engine, index: usize, call: CallDelta, out: &mut Out) {

@@ -1,10 +1,10 @@
 //! `POST /v1/completions`: continues texts and tokens.
 
-use super::answer::{End, FinishReason, Head, finite, token_text};
+use super::answer::{End, Head, finite, token_text};
 use super::extras::{ResponseFormat, StreamOptions, follow, kept, read};
 use super::prompts::{Prompts, check_ids};
 use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
-use crate::engine::{Completion, Engine, Event, Input, Request};
+use crate::engine::{Completion, Engine, Event, FinishReason, Input, Request};
 use crate::error::Error;
 use crate::serve::app::App;
 use crate::serve::body::Body;
@@ -100,7 +100,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
             index: ticket * n + done.index,
             text: done.text.clone(),
             logprobs,
-            finish_reason: Some(FinishReason::of(done)),
+            finish_reason: Some(done.finish_reason()),
             end: End { seed: Some(done.seed), complete: done.complete, ..End::default() },
         }
     }))
@@ -213,7 +213,7 @@ impl Chunks {
     /// Sends a piece of a text. For the last piece, `done` is the complete continuation.
     fn chunk(&mut self, index: usize, text: &str, done: Option<&Completion>, out: &mut Out) {
         let Some(table) = self.tables.get_mut(index) else { return };
-        let (finish_reason, end) = (done.map(FinishReason::of), done.map(End::of).unwrap_or_default());
+        let (finish_reason, end) = (done.map(Completion::finish_reason), done.map(End::of).unwrap_or_default());
         self.stream.send(TextChoice { index, text: text.into(), logprobs: table.take(), finish_reason, end }, out);
     }
 }

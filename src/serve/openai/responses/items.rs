@@ -1,11 +1,11 @@
 //! The response object and the items of its output.
 
 use super::body::{Reasoning, ResponseBody, TextFormat, TextOptions};
-use crate::engine::Completion;
+use crate::engine::{Completion, FinishReason};
 use crate::sample::Sampling;
 use crate::serve::failure::Failure;
 use crate::serve::ids::{new_id, now};
-use crate::serve::openai::answer::{CachedTokens, End, FinishReason, ReasoningTokens};
+use crate::serve::openai::answer::{CachedTokens, End, ReasoningTokens};
 use axum::http::StatusCode;
 use serde::Serialize;
 use serde_json::{Map, Value};
@@ -66,7 +66,7 @@ impl ResponseStatus {
     /// Returns the status of an answer that has ended, and of its last item. An answer that was cut is incomplete, so that no client runs a call in
     /// it.
     pub fn of(done: &Completion) -> ResponseStatus {
-        if FinishReason::of(done) == FinishReason::Length { ResponseStatus::Incomplete } else { ResponseStatus::Completed }
+        if done.finish_reason() == FinishReason::Length { ResponseStatus::Incomplete } else { ResponseStatus::Completed }
     }
 }
 
