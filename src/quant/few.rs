@@ -1,4 +1,4 @@
-//! Multiplies encoded rows by the activations of at most four tokens. Each weight is decoded in a register and multiplied at once. For more tokens,
+//! Multiplies encoded rows by the activations of a few tokens. Each weight is decoded in a register and multiplied at once. For more tokens,
 //! [`super::product`] first decodes the weights into a *panel*, a buffer in the CPU's cache. A panel pays only if many tokens read it.
 //!
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
@@ -10,8 +10,17 @@ use super::units::Codes;
 use super::{RowFactors, WEIGHTS_PER_BLOCK};
 use std::marker::PhantomData;
 
-/// The largest number of tokens that [`Multiply`] takes.
-pub const MOST: usize = 4;
+/// Returns the largest number of tokens that [`Multiply`] takes. With wide registers, the sums of eight tokens and two rows stay in registers.
+pub fn most(isa: Isa) -> usize {
+    match isa {
+        #[cfg(all(target_arch = "x86_64", has_avx512))]
+        Isa::Avx512 => 8,
+        _ => 4,
+    }
+}
+
+/// The number of rows that more than four tokens are multiplied by together.
+const HALF: usize = STRIP / 2;
 /// Codes are prefetched at least this many bytes ahead of the loop.
 const AHEAD: usize = 12 << 10;
 
@@ -28,7 +37,7 @@ pub struct Rows<'a> {
     /// The number of columns that are multiplied at a time, a multiple of [`WEIGHTS_PER_BLOCK`]. Their products are added up in registers, and the
     /// sum is then added to the result.
     pub depth: usize,
-    /// The activations of at most [`MOST`] tokens. The activations of token t begin at index `t * x_stride` and have at least `width` floats.
+    /// The activations of at most [`most`] tokens. The activations of token t begin at index `t * x_stride` and have at least `width` floats.
     pub x: &'a [f32],
     pub x_stride: usize,
 }
@@ -42,24 +51,28 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
     |isa, rows, out, out_stride| {
         let codes = PhantomData::<C>;
         match out.len().div_ceil(out_stride) {
-            1 => isa.with(Few::<C, 1> { rows, out, out_stride, codes }),
-            2 => isa.with(Few::<C, 2> { rows, out, out_stride, codes }),
-            3 => isa.with(Few::<C, 3> { rows, out, out_stride, codes }),
-            4 => isa.with(Few::<C, 4> { rows, out, out_stride, codes }),
-            n => panic!("expected 1 to {MOST} tokens, found {n}"),
+            1 => isa.with(Few::<C, 1, STRIP> { rows, out, out_stride, codes }),
+            2 => isa.with(Few::<C, 2, STRIP> { rows, out, out_stride, codes }),
+            3 => isa.with(Few::<C, 3, STRIP> { rows, out, out_stride, codes }),
+            4 => isa.with(Few::<C, 4, STRIP> { rows, out, out_stride, codes }),
+            5 => isa.with(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
+            6 => isa.with(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
+            7 => isa.with(Few::<C, 7, HALF> { rows, out, out_stride, codes }),
+            8 => isa.with(Few::<C, 8, HALF> { rows, out, out_stride, codes }),
+            n => panic!("expected 1 to 8 tokens, found {n}"),
         }
     }
 }
 
-/// The arguments of a [`Multiply`] function for `T` tokens.
-struct Few<'a, C, const T: usize> {
+/// The arguments of a [`Multiply`] function for `T` tokens, which multiplies `R` rows at a time.
+struct Few<'a, C, const T: usize, const R: usize> {
     rows: Rows<'a>,
     out: &'a mut [f32],
     out_stride: usize,
     codes: PhantomData<C>,
 }
 
-impl<C: Codes, const T: usize> Body for Few<'_, C, T> {
+impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
     #[inline(always)]
     unsafe fn call<V: Vector>(mut self) {
         let r = &self.rows;
@@ -85,12 +98,12 @@ impl<C: Codes, const T: usize> Body for Few<'_, C, T> {
     }
 }
 
-impl<C: Codes, const T: usize> Few<'_, C, T> {
+impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     /// Multiplies all rows. `load(units, row, column)` returns the 16 weights of the two units at `units`, which begin at column `column` of row
     /// `row`.
     #[inline(always)]
     unsafe fn rows<V: Vector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
-        for strip in (0..self.rows.n).step_by(STRIP) {
+        for strip in (0..self.rows.n).step_by(R) {
             for first in (0..self.rows.width).step_by(self.rows.depth) {
                 // SAFETY: `call` has checked the lengths of the slices.
                 let sums = unsafe { self.sums(strip, first, &load) };
@@ -104,26 +117,26 @@ impl<C: Codes, const T: usize> Few<'_, C, T> {
         }
     }
 
-    /// Returns the sums of the rows `strip .. strip + STRIP` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
+    /// Returns the sums of the rows `strip .. strip + R` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
     /// partial sums.
     #[inline(always)]
-    unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; STRIP]; T] {
+    unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
         // The distance is a whole number of strips, so that every cache line is prefetched equally early.
-        let ahead = AHEAD.next_multiple_of(STRIP * r.row_bytes);
+        let ahead = AHEAD.next_multiple_of(R * r.row_bytes);
         let end = r.width.min(first + r.depth);
         // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.
         unsafe {
-            let mut sums = [[V::splat(0.0); STRIP]; T];
+            let mut sums = [[V::splat(0.0); R]; T];
             for block in (first..end).step_by(WEIGHTS_PER_BLOCK) {
-                for i in strip..strip + STRIP {
+                for i in strip..strip + R {
                     let at = i * r.row_bytes + block / WEIGHTS_PER_BLOCK * block_bytes + ahead;
                     isa::prefetch(r.codes.as_ptr().wrapping_add(at), block_bytes);
                 }
                 for column in (block..end.min(block + WEIGHTS_PER_BLOCK)).step_by(LANES) {
                     let x: [V; T] = std::array::from_fn(|t| V::load(&*r.x.as_ptr().add(t * r.x_stride + column).cast()));
-                    for i in 0..STRIP {
+                    for i in 0..R {
                         let units = r.codes.as_ptr().add((strip + i) * r.row_bytes + column / LANES * UNITS * C::BYTES);
                         let w = load(units, strip + i, column);
                         for (sums, &x) in sums.iter_mut().zip(&x) {

@@ -1,4 +1,4 @@
-//! Matrix products on the CPU. The matrices have any format, the activations are f32. For at most four tokens, `few` multiplies the codes directly.
+//! Matrix products on the CPU. The matrices have any format, the activations are f32. For a few tokens, `few` multiplies the codes directly.
 //!
 //! For more tokens, a task of the thread pool multiplies some rows of one matrix by all tokens. The task decodes each weight once for all tokens,
 //! into a *panel*: a small buffer that stays in the CPU's cache. `tile` multiplies the panel. One list of tasks covers several products.
@@ -118,13 +118,13 @@ struct ProductTask<'a> {
 }
 
 impl ProductTask<'_> {
-    /// Computes the sums without a panel, and returns true. Returns false for more than [`few::MOST`] tokens, affine scales, incomplete strips
+    /// Computes the sums without a panel, and returns true. Returns false for more than [`few::most`] tokens, affine scales, incomplete strips
     /// of rows, or a width that does not fill whole vectors.
     fn run_few(&mut self, isa: Isa) -> bool {
         let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
         let factors = weights.scales.factors_of_rows(self.first_row, weights.k);
-        let (Some(factors), true) = (factors, tokens <= few::MOST && width.is_multiple_of(LANES) && n.is_multiple_of(STRIP)) else {
+        let (Some(factors), true) = (factors, tokens <= few::most(isa) && width.is_multiple_of(LANES) && n.is_multiple_of(STRIP)) else {
             return false;
         };
         let row_bytes = weights.row_bytes();
