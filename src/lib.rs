@@ -174,7 +174,8 @@ pub use low_level::exec::{DeviceChoice, FloatChoice, QuantPlan};
 pub use low_level::quant::Float;
 pub use sample::{Order, Sampling};
 pub use session::{
-    EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, StateOrientation, Timings,
+    EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate, Speculation,
+    StateOrientation, Timings,
 };
 
 #[cfg(feature = "cli")]

@@ -217,7 +217,7 @@ fn other_work_between_two_steps_neither_drops_nor_repeats_tokens() {
         let base = Device::open(&adapter, true).unwrap();
         let mut own = options("gpu");
         own.gpu = Some(unwatched(&base, caps(base.caps.clone(), Class::Groups)));
-        texts_beside("groups", &tiny(&own), 6);
+        texts_beside("groups", &tiny(&own), 12);
     }
 }
 

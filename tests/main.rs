@@ -40,6 +40,7 @@ mod session;
 mod several_devices;
 mod shaders;
 mod spans;
+mod speculation;
 mod state_dtype;
 mod support;
 mod text_ends;

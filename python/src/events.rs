@@ -84,7 +84,8 @@ fn completion(py: Python<'_>, of: &Classes, vocab: Option<&Vocab>, done: Complet
     let usage = of
         .usage
         .call1(py, (done.usage.prompt_tokens, done.usage.cached_tokens, done.usage.completion_tokens, done.usage.reasoning_tokens))?;
-    let timings = of.timings.call1(py, (done.timings.queue_ms, done.timings.prefill_ms, done.timings.decode_ms))?;
+    let t = &done.timings;
+    let timings = of.timings.call1(py, (t.queue_ms, t.prefill_ms, t.decode_ms, t.drafted_tokens, t.accepted_tokens))?;
     let logprobs = tokens(py, of, vocab, &done.logprobs)?;
     let prompt_logprobs = tokens(py, of, vocab, &done.prompt_logprobs)?;
     let (finish, reason) = (done.finish.name(), done.finish_reason().name());

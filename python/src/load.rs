@@ -104,7 +104,7 @@ fn start(source: ModelSource, options: &LoadOptions, download: bool, tell: &(dyn
     let model = load(&source, &of_model)?;
     let mut beside = of_model;
     (beside.strategy, beside.lora, beside.vocab) = (None, None, None);
-    let engine = options.engine(&model, |source| load(&found(source)?, &beside))?;
+    let engine = options.engine(&model, &beside, |source, options| load(&found(source)?, options))?;
     Engine::start(&model, engine)
 }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use wingbeat::cli::MAX_THREADS;
-use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Task};
+use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculate, Task};
 
 /// What `Model` was called with: the options of the library and of this binding, by name.
 pub struct LoadOptions {
@@ -10,7 +10,7 @@ pub struct LoadOptions {
 }
 
 /// Options of the engine and of this binding. All others belong to the model.
-const OF_ENGINE: [&str; 15] = [
+const OF_ENGINE: [&str; 20] = [
     "slots",
     "queue",
     "max_tokens",
@@ -22,6 +22,11 @@ const OF_ENGINE: [&str; 15] = [
     "task",
     "normalise",
     "reranker",
+    "speculate",
+    "draft",
+    "draft_device",
+    "draft_quant",
+    "draft_tokens",
     "kernel_cache",
     "threads",
     "lora",
@@ -85,8 +90,18 @@ impl LoadOptions {
         }
     }
 
-    /// Returns the options of the engine. `reranker` loads the model of that option.
-    pub fn engine(&self, model: &Model, reranker: impl FnOnce(&ModelSource) -> Result<Model>) -> Result<EngineOptions> {
+    /// Returns the options with which the draft model is loaded. `beside` are the options of the model.
+    fn draft(&self, beside: &Options) -> Result<Options> {
+        let mut options = beside.clone();
+        if let Some(device) = self.get("draft_device") {
+            options.device = device.parse().map_err(|e: Error| e.field("draft_device"))?;
+        }
+        options.quant = self.get("draft_quant").map(str::parse).transpose().map_err(|e: Error| e.field("draft_quant"))?;
+        Ok(options)
+    }
+
+    /// Returns the options of the engine. `load` loads a further model; `beside` are its options unless there are options of its own.
+    pub fn engine(&self, model: &Model, beside: &Options, load: impl Fn(&ModelSource, &Options) -> Result<Model>) -> Result<EngineOptions> {
         let count = |name| self.read::<usize>(name, "a whole number");
         let mut options = EngineOptions::new();
         options.slots = count("slots")?.unwrap_or(options.slots);
@@ -112,7 +127,13 @@ impl LoadOptions {
             options.embed.task = Some(known.ok_or_else(|| Error::usage(format!("expected {}, found {task}", expected())).field("task"))?);
         }
         options.embed.normalise = self.read("normalise", "true or false")?.unwrap_or(options.embed.normalise);
-        options.reranker = self.get("reranker").map(|path| reranker(&ModelSource::Path(Path::new(path).into()))).transpose()?;
+        let named = |name| self.get(name).map(|path| ModelSource::Path(Path::new(path).into()));
+        options.reranker = named("reranker").map(|source| load(&source, beside)).transpose()?;
+        options.draft = named("draft").map(|source| load(&source, &self.draft(beside)?)).transpose()?;
+        let default = if options.draft.is_some() { Speculate::Auto } else { Speculate::Off };
+        options.speculation.by = self.get("speculate").map_or(Ok(default), str::parse)?;
+        options.speculation.n_guesses = count("draft_tokens")?;
+        options.speculation.check(options.draft.is_some())?;
         Ok(options)
     }
 }

@@ -133,11 +133,13 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds in the queue, of reading the prompt, and of writing the text."""
+    """Milliseconds in the queue, of reading the prompt, and of writing the text; the numbers of guessed tokens that were checked and that were right."""
 
     queue_ms: float
     prefill_ms: float
     decode_ms: float
+    drafted: int = 0
+    accepted: int = 0
 
 
 @dataclass(frozen=True, slots=True)

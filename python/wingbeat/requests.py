@@ -83,6 +83,9 @@ class Settings(TypedDict, total=False):
     assistant_name: str
     continue_final_message: bool
     add_bos: bool
+    speculate: Literal["off", "auto", "ngram", "draft", "forced"]
+    draft: str
+    draft_tokens: int
     state: str
     save_state: str
     no_cache: bool
@@ -106,6 +109,7 @@ class Options(TypedDict, total=False):
     cache_dtype, state_dtype.
     Texts: max_tokens (of requests that set none), format (of chats), prefix_cache, cache_folder (keeps what the prefix cache has read), states_folder
     (keeps named states).
+    Speculation: speculate (`auto`, `ngram`, …; docs/speculation.md), draft (a smaller model that guesses), draft_device, draft_quant, draft_tokens.
     Vectors: pooling, task, normalise, reranker (the model for `rerank`).
     """
 
@@ -139,6 +143,11 @@ class Options(TypedDict, total=False):
     task: Literal["retrieval", "similarity", "classification"]
     normalise: bool
     reranker: PathLike
+    speculate: Literal["off", "auto", "ngram", "draft", "forced"]
+    draft: PathLike
+    draft_device: str
+    draft_quant: str
+    draft_tokens: int
 
 
 def body(prompt: Prompt | None, request: Mapping[str, Any]) -> bytes:

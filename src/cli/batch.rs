@@ -15,9 +15,10 @@ use super::output::{Output, say};
 use super::progress::{Progress, Unit};
 use super::resume::{Errors, FoundResults, Results};
 use super::sampling_options::SamplingArgs;
+use super::speculate_options::SpeculateArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
-use crate::engine::{Followers, Follows, Input, Request};
+use crate::engine::{EngineOptions, Followers, Follows, Input, Request};
 use crate::error::{Error, Kind};
 use crate::report::BatchReport;
 use line::Form;
@@ -94,6 +95,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    speculate: SpeculateArgs,
+    #[command(flatten)]
     model: ModelArgs,
 }
 
@@ -113,12 +116,14 @@ pub fn run(mut args: Args) -> Outcome {
     args.sampling.stop = args.escape.texts(&args.sampling.stop, "--stop")?;
     let lines = LineReader::open(&args.input)?;
     let found = args.output.as_deref().map(|path| FoundResults::at(path, &args.input)).transpose()?;
+    let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
     let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.asked(&model)?;
     let rules = args.grammar.asked()?;
     // If no text can follow the grammar, report this before the first line is read.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
+    let draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?;
     let stop = Arc::default();
     signals::stop_on_interrupt(&stop);
@@ -132,7 +137,8 @@ pub fn run(mut args: Args) -> Outcome {
     let total = lines::count(&args.input);
     let mut defaults = args.defaults(rules);
     defaults.state = base.is_some().then(|| run::BASE.into());
-    let engine = run::start_engine(&model, n_slots, format, base)?;
+    let options = EngineOptions { slots: n_slots, format, speculation, draft, ..EngineOptions::default() };
+    let engine = run::start_engine(&model, options, base)?;
     let is_json = args.input.extension().is_some_and(|extension| ["jsonl", "ndjson", "json"].iter().any(|known| extension == *known));
     let mut run = BatchRun::new(engine, n_slots, defaults, sampling.seed, results, is_json.then_some(Form::Objects));
     let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });

@@ -11,6 +11,7 @@ use super::ceiling::Ceiling;
 use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs, quant_values};
 use super::output::say;
+use super::speculate_options::SpeculateArgs;
 use super::target::ForceArgs;
 use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
@@ -19,7 +20,7 @@ use crate::exec::gpu::AdapterKind;
 use crate::exec::{ChosenDevice, choose, tune};
 use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Continuation, LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, measure};
+use crate::session::{Continuation, Idle, LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Speculation, measure};
 use print::{OutputFormat, Printer};
 use std::ffi::OsString;
 use std::fmt;
@@ -107,6 +108,8 @@ pub struct Args {
     write: Option<PathBuf>,
     #[command(flatten)]
     existing: ForceArgs,
+    #[command(flatten)]
+    speculate: SpeculateArgs,
     #[command(flatten)]
     run: RunArgs,
 }
@@ -217,12 +220,15 @@ fn measure_all(
     let mut options = Options { sparse: !args.no_sparse, ..args.run.options(None)? };
     options.context = options.context.or(Some(longest.max(SPARSITY_DEPTH + 1).max(args.run.chunk.map_or(LONG_CHUNK, |n| n as usize))));
     let formats = formats(args, &options)?;
+    let by = args.speculate.speculation()?;
     for (source, options) in sources.iter().flat_map(|source| formats.iter().map(move |options| (source, options))) {
         let model = model_options::load(source, options)?;
         let sparsity = sparsity(&model)?;
+        let draft = args.speculate.load(&model, Options { sparse: !args.no_sparse, ..args.run.options(None)? })?;
+        let speculation = (by, draft.as_ref());
         for &test in tests {
             slots::check(&model, &args.run.on, test.n_batch + 1, "-b")?;
-            let record = measure(&model, source, test, args.repetitions, ceiling, sparsity)?;
+            let record = measure(&model, source, test, args.repetitions, (ceiling, sparsity), speculation)?;
             printer.record(&record)?;
             records.push(record);
         }
@@ -290,18 +296,21 @@ fn measure(
     source: &ModelSource,
     test: Test,
     repetitions: u32,
-    ceiling: Option<Ceiling>,
-    ffn_sparsity: Option<f64>,
+    (ceiling, ffn_sparsity): (Option<Ceiling>, Option<f64>),
+    (speculation, draft): (Speculation, Option<&Model>),
 ) -> Result<BenchRecord> {
     let test_time = SystemTime::UNIX_EPOCH.elapsed().map_or(0, |t| t.as_secs());
-    let mut session = Session::new(model, test.n_batch + 1)?;
+    let idle = Idle { guesses: speculation.is_on(), ..Idle::default() };
+    let mut session = Session::with_idle(model, test.n_batch + 1, idle)?;
+    draft.map_or(Ok(()), |draft| session.set_draft(draft))?;
     let base = session.open()?;
     // Prefill at least one token: decoding starts from its logits.
     session.prefill(base, &tokens(model, test.n_depth.max(1), 0))?;
-    play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test })?; // warm up: compile pipelines, raise clock rates
-    let (mut ns, mut steps) = (Vec::new(), Vec::new());
+    play(&mut session, base, Test { n_gen: test.n_gen.min(4), ..test }, speculation)?; // warm up: compile pipelines, raise clock rates
+    let (mut ns, mut steps, mut guesses) = (Vec::new(), Vec::new(), (0, 0));
     for i in 0..repetitions {
-        let (took, step_ms) = play(&mut session, base, test)?;
+        let (took, step_ms, (drafted, accepted)) = play(&mut session, base, test, speculation)?;
+        guesses = (guesses.0 + drafted, guesses.1 + accepted);
         log::debug!("{test:?}, repetition {}: {:.1} ms", i + 1, took as f64 / 1e6);
         ns.push(took);
         steps.extend(step_ms);
@@ -350,6 +359,8 @@ fn measure(
             dispatches_per_token,
             p50_ms: percentile(50),
             p95_ms: percentile(95),
+            drafted: (guesses.0 > 0).then_some(guesses.0),
+            accepted: (guesses.0 > 0).then_some(guesses.1),
             build: BuildReport::new(),
         },
     })
@@ -361,21 +372,28 @@ fn table_params(model: &Model) -> u64 {
     2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
 
-/// Runs one repetition of a test on forks of the slot `base`. Returns the time of the repetition in nanoseconds, and the time of each decode
-/// step in milliseconds.
-fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)> {
+/// Runs one repetition of a test on forks of the slot `base`. Returns the time of the repetition in nanoseconds, the time of each decode step in
+/// milliseconds, and the numbers of checked and of right guesses. With guesses, a step may decode several tokens; all but the first then take no time.
+fn play(session: &mut Session, base: Slot, test: Test, speculation: Speculation) -> Result<(u64, Vec<f64>, (usize, usize))> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(test.n_gen) };
-    let continuation = |&slot: &Slot| Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
-    let mut continuations: Vec<Continuation> = slots.iter().map(continuation).collect();
+    let continuation = |(i, &slot): (usize, &Slot)| {
+        let mut continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
+        if speculation.is_on() {
+            let before = tokens(&model, test.n_depth.max(1), 0);
+            (continuation.speculation, continuation.before) = (speculation, [before.as_slice(), &prompts[i]].concat().into());
+        }
+        continuation
+    };
+    let mut continuations: Vec<Continuation> = slots.iter().enumerate().map(continuation).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
     let started = Instant::now();
     let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
-    session.continue_many(&mut continuations, &limits, &mut |event| {
+    let timings = session.continue_many(&mut continuations, &limits, &mut |event| {
         // One submission to the GPU may sample several tokens. These tokens share the time of the submission equally.
         n_came += usize::from(event.continuation == 0);
         if n_came == event.n_together {
@@ -389,7 +407,7 @@ fn play(session: &mut Session, base: Slot, test: Test) -> Result<(u64, Vec<f64>)
     step_ms.drain(..step_ms.len().min(1));
     let took = started.elapsed().as_nanos() as u64;
     slots.into_iter().try_for_each(|slot| session.close(slot))?;
-    Ok((took, step_ms))
+    Ok((took, step_ms, timings.guesses().unwrap_or_default()))
 }
 
 /// Returns `n` token ids spread over the vocabulary. Equal seeds give equal ids.

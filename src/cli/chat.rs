@@ -20,6 +20,7 @@ use super::grammar_options::GrammarArgs;
 use super::model_options::ModelArgs;
 use super::output::{printable, say, say_error};
 use super::sampling_options::SamplingArgs;
+use super::speculate_options::SpeculateArgs;
 use super::style::Color;
 use super::target::{ForceArgs, StateTarget};
 use super::tool_command::ToolCommand;
@@ -110,6 +111,8 @@ pub struct Args {
     #[command(flatten)]
     grammar: GrammarArgs,
     #[command(flatten)]
+    speculate: SpeculateArgs,
+    #[command(flatten)]
     model: ModelArgs,
 }
 
@@ -157,6 +160,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Loads the model and prefills the text before the first message.
 fn begin(args: &Args, reading: &PrefillBar) -> Result<Conversation> {
+    let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
     let tools = args.tools.tools()?;
     let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
@@ -175,6 +179,8 @@ fn begin(args: &Args, reading: &PrefillBar) -> Result<Conversation> {
     let start = args.model.read_state(&model)?;
     let mut options = Conversation::engine_options(&model);
     options.pinned += usize::from(start.is_some());
+    options.speculation = speculation;
+    options.draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
     let engine = Engine::start(&model, options)?;
     let stop = Arc::default();
     signals::stop_on_interrupt(&stop);

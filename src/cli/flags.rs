@@ -16,6 +16,10 @@ const OPTIONS: &[(&str, &str)] = &[
     ("chunk", "--chunk"),
     ("context", "--context"),
     ("device", "--device"),
+    ("draft", "--draft"),
+    ("draft_device", "--draft-device"),
+    ("draft_quant", "--draft-quant"),
+    ("draft_tokens", "--draft-tokens"),
     ("dtype", "--dtype"),
     #[cfg(feature = "serve")]
     ("host", "--host"),
@@ -31,6 +35,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("profile", "--profile"),
     ("quant", "--quant"),
     ("rope_theta", "--rope-theta"),
+    ("speculate", "--speculate"),
     ("state", "--state"),
     ("state_dtype", "--state-dtype"),
     #[cfg(feature = "serve")]

@@ -10,6 +10,7 @@ use super::output::{Output, aside, say};
 use super::progress::{Progress, Unit};
 use super::prompt::{GivenInput, INPUTS, InputArgs, NewlineArgs, no_input};
 use super::sampling_options::SamplingArgs;
+use super::speculate_options::SpeculateArgs;
 use super::style::Color;
 use super::target::ForceArgs;
 use super::values::{OUTPUT, within};
@@ -19,11 +20,12 @@ use crate::error::{Error, Kind, Result};
 use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
 use crate::sample::Sampler;
 use crate::session::{
-    Continuation, Finish, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Timings, TokenEvent, nothing_to_continue,
+    Continuation, Finish, Idle, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Timings, TokenEvent, nothing_to_continue,
 };
 use std::io::{IsTerminal, stderr};
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Instant;
 
 const EXAMPLES: &str = "\
@@ -74,6 +76,8 @@ pub struct Args {
     #[command(flatten)]
     sampling: SamplingArgs,
     #[command(flatten)]
+    speculate: SpeculateArgs,
+    #[command(flatten)]
     model: ModelArgs,
 }
 
@@ -96,11 +100,14 @@ pub fn run(args: Args) -> Outcome {
     if matches!(given, GivenInput::Nothing) && args.model.state.is_none() {
         return Err(no_input(INPUTS).into());
     }
+    let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
     let sampling = args.sampling.sampling(&model)?;
     let follower = args.grammar.follower(&model)?;
     slots::check(&model, &args.model.weights.run.on, n_trials, "--trials")?;
-    let mut session = Session::new(&model, n_trials)?;
+    let draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
+    let mut session = Session::with_idle(&model, n_trials, Idle { guesses: speculation.is_on(), ..Idle::default() })?;
+    draft.iter().try_for_each(|draft| session.set_draft(draft))?;
     signals::stop_on_interrupt(&session.stop_flag());
     let (slot, loaded) = args.model.open_slot(&mut session)?;
     let prompt = encode(&session, slot, given)?;
@@ -129,7 +136,9 @@ pub fn run(args: Args) -> Outcome {
     for i in 1..n_trials {
         continuations.push(Continuation::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
     }
+    let before: Arc<[u32]> = [loaded.tokens.as_deref().unwrap_or_default(), &prompt].concat().into();
     for continuation in &mut continuations {
+        (continuation.speculation, continuation.before) = (speculation, before.clone());
         continuation.constraint = constraint(follower.as_ref());
         continuation.begin_after(&loaded.pending, &prompt, model.vocab());
         continuation.keeps_end = target.is_some();
@@ -306,6 +315,9 @@ fn spent(timings: &Timings, first_ms: Option<f64>) -> String {
     parts.extend(first_ms.map(|ms| format!("first token after {:.2} s", ms / 1e3)));
     if made > 0 {
         parts.push(format!("text {made} tokens ({:.1}/s)", timings.decode_tokens_per_second()));
+    }
+    if timings.drafted_tokens > 0 {
+        parts.push(format!("{} of {} guesses right", timings.accepted_tokens, timings.drafted_tokens));
     }
     parts.join(", ")
 }

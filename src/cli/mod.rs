@@ -56,6 +56,7 @@ mod score;
 mod serve;
 mod signals;
 mod slots;
+mod speculate_options;
 mod speed;
 mod style;
 mod target;

@@ -110,7 +110,7 @@ pub struct DeviceArgs {
 }
 
 /// Values of `--device` that completion and help suggest without listing the adapters.
-const DEVICES: [&str; 5] = ["auto", "cpu", "gpu", "gpu:0", "gpu:1"];
+pub const DEVICES: [&str; 5] = ["auto", "cpu", "gpu", "gpu:0", "gpu:1"];
 
 /// The possible values of `--state-orientation`.
 pub const ORIENTATIONS: [&str; 2] = ["value-key", "key-value"];
@@ -306,10 +306,15 @@ impl WeightArgs {
         load(&ModelSource::Path(path.to_path_buf()), &options)
     }
 
-    /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
+    /// Loads a second model with the options of [`options_beside`](Self::options_beside).
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
+        load(&ModelSource::Path(path.to_path_buf()), &self.options_beside()?)
+    }
+
+    /// Returns the options of a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
+    pub fn options_beside(&self) -> Result<Options> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        load(&ModelSource::Path(path.to_path_buf()), &Options { dtype, quant, ..self.run.options(None)? })
+        Ok(Options { dtype, quant, ..self.run.options(None)? })
     }
 }
 

@@ -6,12 +6,13 @@ use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::{WeightArgs, resolved};
 use super::output::say;
+use super::speculate_options::SpeculateArgs;
 use super::values::within;
 use super::{Outcome, format_options::FormatArgs, memory, published, signals, slots};
 use crate::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use crate::error::{Error, Result};
 use crate::serve::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
-use crate::session::{ModelSource, Output as Results, Snapshot};
+use crate::session::{ModelSource, Output as Results, Snapshot, Speculation};
 use crate::weights::EXTENSIONS;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -99,7 +100,7 @@ pub struct Args {
     /// Let at most N requests of one API key wait [default: half of --queue if the server has several keys, else all of --queue]
     #[arg(long, value_name = "N", value_parser = within(1..=100000), help_heading = LIMITS, hide_short_help = true)]
     queue_per_key: Option<u32>,
-    /// Let the grammar or schema of one text take at most N seconds of computing, on other threads than the steps
+    /// Let the grammar or schema of one text take at most N seconds of computing
     #[arg(long, value_name = "N", default_value = "60", value_parser = within(1..=u32::MAX), help_heading = LIMITS, hide_short_help = true)]
     rules_time: u32,
     /// Generate at most N tokens for a request that sets no limit
@@ -127,6 +128,8 @@ pub struct Args {
     #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX), help_heading = SERVER)]
     keep_alive: Option<u32>,
     #[command(flatten)]
+    speculate: SpeculateArgs,
+    #[command(flatten)]
     weights: WeightArgs,
 }
 
@@ -146,7 +149,8 @@ pub fn run(args: Args) -> Outcome {
     for (_, source, _) in &mut models {
         *source = resolved(source)?;
     }
-    args.reranker.iter().try_for_each(|path| published::resolved(path).map(drop))?;
+    args.reranker.iter().chain(&args.speculate.draft).try_for_each(|path| published::resolved(path).map(drop))?;
+    args.speculate.speculation()?;
     let (args, n_keys) = (Arc::new(args), options.keys.len());
     let mut states = Some(states);
     let models = models.into_iter().map(|(name, source, task)| {
@@ -261,6 +265,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         Ok((name.clone(), Arc::new(snapshot)))
     };
     let initial = states.iter().map(initial).collect::<Result<Vec<_>>>()?;
+    let draft = if is_for_text { args.speculate.load(&model, args.weights.options_beside()?)? } else { None };
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
     let cache = match args.cache {
@@ -285,6 +290,8 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         format,
         reranker,
         initial,
+        speculation: if is_for_text { args.speculate.speculation()? } else { Speculation::off() },
+        draft,
         ..EngineOptions::default()
     };
     Engine::start(&model, options)

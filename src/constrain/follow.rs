@@ -14,6 +14,9 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
+/// The largest number of allowed tokens at a place where the next bytes may be forced. There, only tokens that spell the beginning of these bytes are allowed.
+const MOST_FORCED: u32 = 64;
+
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
 const STACK_BYTES: usize = 256 << 20;
 
@@ -152,6 +155,15 @@ impl Constraint for Follower {
 
     fn closing(&mut self) -> Option<&[u32]> {
         self.closer.as_ref().map(Closer::tokens)
+    }
+
+    fn forced(&mut self) -> Vec<u8> {
+        // Where the text is forced, only tokens that spell its beginning are allowed. In other places, the search is not needed.
+        let n_allowed = |allowed: Allowed<'_>| allowed.ids.iter().map(|word| word.count_ones()).sum::<u32>();
+        match self.parse.allowed().map(n_allowed) {
+            Ok(1..=MOST_FORCED) => self.parse.forced(),
+            _ => Vec::new(),
+        }
     }
 
     fn closes_within(&mut self, id: u32, left: usize) -> bool {

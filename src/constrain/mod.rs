@@ -87,6 +87,12 @@ pub trait Constraint: Send {
         None
     }
 
+    /// Returns the bytes that must come next, whatever tokens spell them. Returns no bytes if there is a choice, or if this is unknown. Only guesses of
+    /// the next tokens use the result.
+    fn forced(&mut self) -> Vec<u8> {
+        Vec::new()
+    }
+
     /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if this is unknown.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true

@@ -87,6 +87,13 @@ impl Parse {
         within(STEP, handle, || matcher.validate_tokens(&ids)).is_ok_and(|n| n == ids.len())
     }
 
+    /// Returns the bytes that must come next, or no bytes if there is a choice. Appends nothing: a copy of the parser computes the bytes.
+    pub fn forced(&mut self) -> Vec<u8> {
+        // A deep copy, so that a limit that is reached here does not end the text.
+        let mut matcher = self.matcher.deep_clone();
+        within(STEP, matcher.cancellation_handle(), || matcher.compute_ff_bytes())
+    }
+
     /// Computes the ids that may come next, and whether the text may end. The error is llguidance's error message.
     fn compute(&mut self) -> std::result::Result<Next, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);

@@ -180,14 +180,15 @@ impl Core {
             constraint,
             grace,
             counts_every_token: true,
+            before: state.tokens.as_slice().into(),
             ..Job::new(Vec::new(), self.sampler(&state.tokens), limits)
         };
         let passed = self.pass(job, state.pinned.as_ref(), None, &mut |_, piece| on_text(piece))?;
-        let Passed { output: JobOutput { tokens, finish, complete, sampler, .. }, pinned, decode_ms, .. } = passed;
+        let Passed { output: JobOutput { tokens, finish, complete, sampler, drafted, accepted, .. }, pinned, decode_ms, .. } = passed;
         self.draws = sampler.draws();
         let change = tokens.len().checked_sub(1).map_or(state.change, |last| schedule.after(last));
         let state = State { pinned, tokens: [&state.tokens[..], &tokens].concat(), change };
-        let timings = Timings { decode_ms, decode_tokens: tokens.len(), ..read };
+        let timings = Timings { decode_ms, decode_tokens: tokens.len(), drafted_tokens: drafted, accepted_tokens: accepted, ..read };
         Ok((state, Answer { tokens, finish, complete, timings, ..answer }))
     }
 

@@ -100,7 +100,13 @@ impl InMessages {
         let mut reader = question.reader(&core.vocab, question.stop_texts.clone());
         let mut hear = until_broken(on_part);
         let passed = core.pass(job, None, Some(&self.space), &mut |token, piece| reader.push(token, piece, &mut hear))?;
-        let Passed { output: JobOutput { tokens: made, finish, complete, sampler, .. }, n_prefilled, prefill_ms, decode_ms, .. } = passed;
+        let Passed {
+            output: JobOutput { tokens: made, finish, complete, sampler, drafted, accepted, .. },
+            n_prefilled,
+            prefill_ms,
+            decode_ms,
+            ..
+        } = passed;
         let tokens = [&prompt[..], &made].concat();
         self.stays = if is_rwkv { prompt[..n_stays].to_vec() } else { tokens.clone() };
         core.draws = core.draws.wrapping_add(1 + made.len() as u64);
@@ -137,7 +143,15 @@ impl InMessages {
             is_kept,
             n_prompt: n_prefilled,
             n_guarded: sampler.n_guarded(),
-            timings: Timings { queue_ms: 0.0, prefill_ms, prefill_tokens: n_prefilled, decode_ms, decode_tokens: made.len() },
+            timings: Timings {
+                queue_ms: 0.0,
+                prefill_ms,
+                prefill_tokens: n_prefilled,
+                decode_ms,
+                decode_tokens: made.len(),
+                drafted_tokens: drafted,
+                accepted_tokens: accepted,
+            },
             tokens: made,
         };
         Ok(Answered { answer, added, tokens })

@@ -203,6 +203,8 @@ impl Conversation {
             self.total.prefill_tokens += timings.prefill_tokens;
             self.total.decode_ms += timings.decode_ms;
             self.total.decode_tokens += timings.decode_tokens;
+            self.total.drafted_tokens += timings.drafted_tokens;
+            self.total.accepted_tokens += timings.accepted_tokens;
         }
         answer
     }

@@ -105,7 +105,11 @@ impl Engine {
         }
         let scorer = options.reranker.as_ref().map(|reranker| Scorer::new(model, reranker, options.slots)).transpose()?;
         let idle = prefix::idle(model, options.slots, &options.cache);
-        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, spare(idle))?);
+        let guesses = options.speculation.is_on() || options.draft.is_some();
+        let mut batcher = Batcher::new(Session::with_idle(model, options.slots, Idle { guesses, ..spare(idle) })?);
+        if let Some(draft) = &options.draft {
+            batcher.set_draft(draft, options.slots)?;
+        }
         batcher.bound_prefill(options.prefill_slowdown);
         let cache = PrefixCache::new(model, &options.cache, idle)?;
         let (commands, inbox) = async_channel::unbounded();
@@ -118,7 +122,8 @@ impl Engine {
         };
         batcher.draw_aside(Arc::new(wake_up), options.rules_time);
         let states = States::new(model, &options.states, wake.clone())?;
-        let shared = Arc::new(Shared::new(model, options, states, stats)?);
+        let may_guess = batcher.session().may_guess();
+        let shared = Arc::new(Shared::new(model, options, states, stats, may_guess)?);
         let scheduler = Scheduler::new(batcher, Inbox { commands: inbox, woken, _wake: wake.clone() }, shared.clone(), cache, scorer);
         Ok((Engine { commands, wake, shared, thread: Arc::default() }, scheduler))
     }

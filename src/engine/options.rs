@@ -3,7 +3,7 @@
 use super::request::UNLIMITED;
 use crate::chat::Format;
 use crate::error::{Error, Result};
-use crate::session::{EmbedOptions, MAX_SLOTS, Model, Snapshot};
+use crate::session::{EmbedOptions, MAX_SLOTS, Model, Snapshot, Speculation};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +55,11 @@ pub struct EngineOptions {
     pub reranker: Option<Model>,
     /// Tuned initial states (trained states in which a text begins) by name. [`Request::initial`](super::Request::initial) selects one.
     pub initial: Vec<(String, Arc<Snapshot>)>,
+    /// How texts speculate: which guesses of the next tokens one step checks together ([`Speculation`]). The text stays the same. A request can choose
+    /// another [`speculate`](super::Request::speculate). If this is off and `draft` is `None`, a recurrent model on the CPU has no memory for guesses.
+    pub speculation: Speculation,
+    /// A smaller model with the same vocabulary that guesses the next tokens. `None` means that no model guesses.
+    pub draft: Option<Model>,
 }
 
 impl Default for EngineOptions {
@@ -76,6 +81,8 @@ impl Default for EngineOptions {
             embed: EmbedOptions::default(),
             reranker: None,
             initial: Vec::new(),
+            speculation: Speculation::off(),
+            draft: None,
         }
     }
 }
@@ -126,16 +133,26 @@ impl EngineOptions {
         EngineOptions { reranker: Some(reranker.clone()), ..self }
     }
 
-    /// Checks the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a request, and one slot for the
+    /// Sets [`speculation`](Self::speculation).
+    pub fn speculation(self, speculation: Speculation) -> EngineOptions {
+        EngineOptions { speculation, ..self }
+    }
+
+    /// Sets [`draft`](Self::draft).
+    pub fn draft(self, draft: &Model) -> EngineOptions {
+        EngineOptions { draft: Some(draft.clone()), ..self }
+    }
+
+    /// Checks the settings of speculation and the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a request, and one slot for the
     /// prefix cache.
     ///
     /// # Errors
-    /// An `Input` error that names the field `slots`.
+    /// An `Input` error that names the field `slots`; the errors of [`Speculation::check`].
     pub(super) fn check(&self) -> Result<()> {
         let (most, cache) =
             if self.cache.is_on() { (MAX_SLOTS - 2, "with a prefix cache") } else { (MAX_SLOTS - 1, "without a prefix cache") };
         if (1..=most).contains(&self.slots) {
-            return Ok(());
+            return self.speculation.check(self.draft.is_some());
         }
         Err(Error::input(format!("expected 1 to {most} slots in an engine {cache}, found {}", self.slots)).field("slots"))
     }

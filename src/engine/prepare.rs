@@ -9,7 +9,7 @@ use crate::constrain::Constraint;
 use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Limits, Model, VectorRule, nothing_to_continue};
+use crate::session::{Limits, Model, Speculation, VectorRule, nothing_to_continue};
 use crate::vocab::Vocab;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -32,6 +32,8 @@ pub struct Prepared {
     pub constraint: Option<MakeConstraint>,
     /// Separates the answer to messages into text, thought and tool calls. `None` if the input is a text or tokens.
     pub question: Option<Question>,
+    /// How the texts speculate.
+    pub(super) speculation: Speculation,
     /// The texts of a request for vectors or scores. The fields above are then empty.
     pub(super) texts: Option<Texts>,
 }
@@ -60,6 +62,7 @@ impl Prepared {
             limits: Limits::new(0),
             constraint: None,
             question: None,
+            speculation: Speculation::off(),
             texts: Some(texts),
         }
     }
@@ -279,7 +282,7 @@ impl Preparer {
             let of_model = || self.model.facts().stop_ids.clone();
             limits.stop_ids.get_or_insert_with(of_model).extend(&request.stop_token_ids);
         }
-        Ok(Prepared { prompt, ends, sampling, limits, constraint, question, texts: None })
+        Ok(Prepared { prompt, ends, sampling, limits, constraint, question, speculation: Speculation::off(), texts: None })
     }
 
     /// Checks that the model knows all tokens of the prompt, and that the context has room for the prompt.

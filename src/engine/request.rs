@@ -11,7 +11,7 @@ mod tests;
 use super::rules::Rules;
 use crate::chat::{Message, Thinking, Tool};
 use crate::sample::{Sampling, Setting};
-use crate::session::Pooling;
+use crate::session::{Pooling, Speculate};
 
 /// The value of `max_tokens` that sets no limit. A text then continues until the model ends the text, a stop text occurs, the context is full or
 /// the request is cancelled.
@@ -147,6 +147,14 @@ pub struct Request {
     pub tools: Vec<Tool>,
     /// Selects whether the answer calls tools. `None` means [`ToolChoice::Auto`].
     pub tool_choice: Option<ToolChoice>,
+    /// Selects the guesses of the next tokens ([`Speculate`]). Guesses never change the text. `None` selects
+    /// [`EngineOptions::speculation`](super::EngineOptions::speculation).
+    pub speculate: Option<Speculate>,
+    /// The name of the draft model, which must be the engine's ([`EngineOptions::draft`](super::EngineOptions::draft)). `None` uses the engine's draft
+    /// model if `speculate` includes drafts.
+    pub draft: Option<String>,
+    /// The number of guesses per step, 1 to 32. `None` selects the number of [`EngineOptions::speculation`](super::EngineOptions::speculation).
+    pub draft_tokens: Option<usize>,
     /// The name of the saved state that the prompt continues. `None` begins with an empty state.
     pub state: Option<String>,
     /// The name of the tuned initial state in which the text begins: a name of [`EngineOptions::initial`](super::EngineOptions::initial). `None` begins
@@ -195,6 +203,9 @@ impl Request {
             pooling: None,
             tools: Vec::new(),
             tool_choice: None,
+            speculate: None,
+            draft: None,
+            draft_tokens: None,
             state: None,
             initial: None,
             state_is_prefix: false,
@@ -263,6 +274,9 @@ impl Request {
             add_bos: self.add_bos.or(defaults.add_bos),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),
+            speculate: self.speculate.or(defaults.speculate),
+            draft: self.draft.clone().or_else(|| defaults.draft.clone()),
+            draft_tokens: self.draft_tokens.or(defaults.draft_tokens),
             base: self.base.clone().or_else(|| defaults.base.clone()),
             sampling: kept.chain(&self.sampling).cloned().collect(),
             ..self.clone()

@@ -396,6 +396,7 @@ impl Scheduler {
         // The additional slots for the cache do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.pinned, state.stats.drawn) = (self.cache.len(), self.cache.n_pinned(), self.n_drawn);
+        (state.stats.drafted, state.stats.accepted) = self.batcher.n_guessed();
     }
 }
 

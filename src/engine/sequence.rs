@@ -159,6 +159,8 @@ impl Sequence {
             prefill_tokens: request.prompt_tokens - request.cached_tokens,
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
             decode_tokens: output.tokens.len(),
+            drafted_tokens: output.drafted,
+            accepted_tokens: output.accepted,
         };
         let usage = Usage {
             prompt_tokens: request.prompt_tokens,

@@ -7,7 +7,9 @@ use super::request::{Input, Request};
 use super::states::{State as NamedState, States};
 use crate::error::{Error, Kind, Result, short};
 use crate::exec::wait::MAY_BLOCK;
-use crate::session::{EmbedOptions, Model, Pooling, Snapshot, VectorRule, check_query, encode_pair, nothing_to_continue};
+use crate::session::{
+    EmbedOptions, Model, Pooling, Snapshot, Speculate, Speculation, VectorRule, check_query, encode_pair, nothing_to_continue,
+};
 use crate::vocab::Vocab;
 use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -33,6 +35,10 @@ pub struct EngineStats {
     pub pinned: usize,
     /// The number of tokens sampled since the engine started.
     pub drawn: u64,
+    /// The number of guessed tokens that steps have checked since the engine started.
+    pub drafted: u64,
+    /// The number of guessed tokens that were right.
+    pub accepted: u64,
 }
 
 /// Data that the handles and the engine's thread share.
@@ -46,6 +52,8 @@ pub(super) struct Shared {
     pub options: EngineOptions,
     /// Computes the vectors of requests that choose no pooling.
     rule: Arc<VectorRule>,
+    /// True if texts may guess their next tokens.
+    may_guess: bool,
     /// The number of pinned states with handles.
     pub pinned: Arc<AtomicUsize>,
     state: Mutex<State>,
@@ -61,11 +69,21 @@ pub(super) struct State {
 impl Shared {
     /// # Errors
     /// The errors of [`VectorRule::new`].
-    pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats) -> Result<Shared> {
+    pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats, may_guess: bool) -> Result<Shared> {
         let state = Mutex::new(State { stats, ..State::default() });
         let rule = VectorRule::new(model, &options.embed)?;
         let digests = options.initial.iter().map(|(_, snapshot)| snapshot.digest()).collect();
-        Ok(Shared { digests, model: model.clone(), preparers: Mutex::default(), states, options, rule, pinned: Arc::default(), state })
+        Ok(Shared {
+            digests,
+            model: model.clone(),
+            preparers: Mutex::default(),
+            states,
+            options,
+            rule,
+            may_guess,
+            pinned: Arc::default(),
+            state,
+        })
     }
 
     /// Returns the rule that computes the vectors of a request.
@@ -163,7 +181,41 @@ impl Shared {
         lock().push(preparer);
         let mut prepared = prepared?;
         prepared.limits.max_tokens = prepared.limits.max_tokens.min(self.options.max_answer);
+        prepared.speculation = self.speculation(request)?;
         Ok(prepared)
+    }
+
+    /// Returns how the text of a request speculates.
+    ///
+    /// # Errors
+    /// `Input` if the request asks for guesses that this engine cannot make.
+    fn speculation(&self, request: &Request) -> Result<Speculation> {
+        let EngineOptions { speculation: default, draft, .. } = &self.options;
+        if let Some(name) = &request.draft
+            && draft.as_ref().is_none_or(|draft| draft.name() != name)
+        {
+            let loaded = draft.as_ref().map_or("none was loaded".into(), |draft| format!("only {} was loaded", draft.name()));
+            return Err(Error::input(format!("unknown draft model {:?}: {loaded}", short(name, 100))).field("draft"));
+        }
+        let by = match (request.speculate, default.by) {
+            (Some(by), _) => by,
+            (None, Speculate::Off) if request.draft.is_some() => Speculate::Auto,
+            (None, by) => by,
+        };
+        let (refused, hint) = match by {
+            Speculate::Draft if draft.is_none() => {
+                ("this engine has no draft model", "start the engine with `draft`, or choose another value")
+            }
+            by if by != Speculate::Off && !self.may_guess => {
+                ("this engine has no memory for guesses", "start the engine with `speculate`, or leave the field out")
+            }
+            _ => {
+                let n_guesses = request.draft_tokens.or(default.n_guesses).filter(|_| by != Speculate::Off);
+                let speculation = Speculation { by, n_guesses };
+                return speculation.check(draft.is_some()).map(|()| speculation).map_err(|e| Error { kind: Kind::Input, ..e });
+            }
+        };
+        Err(Error::input(refused).field("speculate").hint(hint))
     }
 
     /// Returns the tuned initial state with this name.

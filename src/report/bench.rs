@@ -70,6 +70,12 @@ pub struct BenchExtra {
     /// The median time of a decode step in milliseconds. `None` if no token was decoded.
     pub p50_ms: Option<f64>,
     pub p95_ms: Option<f64>,
+    /// The number of guessed tokens that steps have checked, in all repetitions. `None` if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drafted: Option<usize>,
+    /// The number of guessed tokens that were right. `None` if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<usize>,
     pub build: BuildReport,
 }
 

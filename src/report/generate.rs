@@ -71,10 +71,17 @@ pub struct TimingsReport {
     pub first_token_ms: Option<f64>,
     pub decode_ms: f64,
     pub decode_tokens_per_second: f64,
+    /// The number of guessed tokens that steps have checked. `None` if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub drafted: Option<usize>,
+    /// The number of guessed tokens that were right. `None` if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub accepted: Option<usize>,
 }
 
 impl TimingsReport {
     pub fn new(load_ms: f64, t: &Timings) -> TimingsReport {
+        let (drafted, accepted) = t.guesses().unzip();
         TimingsReport {
             load_ms,
             prefill_ms: t.prefill_ms,
@@ -82,6 +89,8 @@ impl TimingsReport {
             first_token_ms: None,
             decode_ms: t.decode_ms,
             decode_tokens_per_second: t.decode_tokens_per_second(),
+            drafted,
+            accepted,
         }
     }
 }

@@ -29,6 +29,8 @@ pub struct Metrics {
     prompt_tokens: Family<Model, Counter>,
     cached_tokens: Family<Model, Counter>,
     generated_tokens: Family<Model, Counter>,
+    drafted_tokens: Family<Model, Counter>,
+    accepted_tokens: Family<Model, Counter>,
     first_token: Family<Model, Histogram>,
     per_token: Family<Model, Histogram>,
     queued: Family<Model, Histogram>,
@@ -64,6 +66,8 @@ impl Default for Metrics {
             prompt_tokens: register(all, "prompt_tokens", "Tokens of prompts, cached tokens included", Family::default()),
             cached_tokens: register(all, "cached_tokens", cached_tokens, Family::default()),
             generated_tokens: register(all, "generated_tokens", "Generated tokens", Family::default()),
+            drafted_tokens: register(all, "drafted_tokens", "Guessed tokens that steps have checked", Family::default()),
+            accepted_tokens: register(all, "accepted_tokens", "Guessed tokens that were right", Family::default()),
             first_token: register(all, "time_to_first_token_seconds", first_token, histogram()),
             per_token: register(all, "time_per_token_seconds", "Mean time between the tokens of an answer", histogram()),
             queued: register(all, "queue_seconds", "Time in the queue", histogram()),
@@ -96,6 +100,8 @@ impl Metrics {
         }
         let n = done.usage.completion_tokens;
         self.generated_tokens.get_or_create(model).inc_by(n as u64);
+        self.drafted_tokens.get_or_create(model).inc_by(done.timings.drafted_tokens as u64);
+        self.accepted_tokens.get_or_create(model).inc_by(done.timings.accepted_tokens as u64);
         if n > 1 {
             self.per_token.get_or_create(model).observe(done.timings.decode_ms / 1e3 / (n - 1) as f64);
         }

@@ -5,6 +5,8 @@
 
 mod ahead;
 mod aside;
+mod guess;
+mod guessing;
 mod job;
 mod read_all;
 mod sequence;
@@ -85,6 +87,7 @@ pub struct Batcher<S = Session> {
     aside: Option<aside::Aside>,
     /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
     flight: Option<Flight>,
+    guesses: guess::Guesses,
     /// The jobs without slots, in the order in which they gave up their slots.
     swapped: Vec<swap::Swapped>,
 }
@@ -106,6 +109,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             pooled: Vec::new(),
             aside: None,
             flight: None,
+            guesses: guess::Guesses::default(),
             swapped: Vec::new(),
         }
     }
@@ -221,13 +225,29 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Creates the continuation of a job in `slot`. Also returns the prompt, which `slot` must still read.
     fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Arc<[u32]>)> {
         let Job {
-            prompt, mut sampler, limits, processor, constraint, pending, n_logprobs, grace, counts_every_token, keeps, owner, ..
+            prompt,
+            mut sampler,
+            limits,
+            processor,
+            constraint,
+            pending,
+            n_logprobs,
+            grace,
+            counts_every_token,
+            keeps,
+            owner,
+            speculation,
+            before,
+            ..
         } = job;
         sampler.read(&prompt);
         let mut continuation = Continuation::new(slot, sampler, &limits);
         (continuation.processor, continuation.constraint, continuation.n_logprobs) = (processor, constraint, n_logprobs);
         (continuation.grace, continuation.counts_every_token, continuation.keeps_end) = (grace, counts_every_token, keeps.pending);
         continuation.owner = owner;
+        if speculation.is_on() {
+            (continuation.speculation, continuation.before) = (speculation, [&*before, &*prompt].concat().into());
+        }
         let session: &mut Session = self.session.borrow_mut();
         continuation.begin_after(&pending, &prompt, session.model().vocab());
         session.bound(&mut continuation, &limits, prompt.len())?;
@@ -406,6 +426,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.has_samplers = false;
         self.fork_followers(i)?;
         let sequence = self.sequences.remove(i);
+        self.guesses.forget(sequence.job);
         let (job, slot) = (sequence.job, sequence.continuation.slot);
         match sequence.at_end {
             AtEnd::Keep | AtEnd::KeepWhole if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),

@@ -4,6 +4,7 @@
 #[cfg(test)]
 mod tests;
 
+use super::speculation::Speculation;
 use super::{Logprobs, Slot, caught};
 use crate::constrain::{self, Allowed, Constraint};
 use crate::error::{Error, Result};
@@ -116,6 +117,14 @@ pub struct Continuation {
     pub counts_every_token: bool,
     /// The number of tokens by which the text may exceed its limit to complete its last character.
     pub grace: usize,
+    /// How the next tokens are guessed. Guesses never change the text.
+    pub speculation: Speculation,
+    /// Tokens that the slot has read before the text, as far as they are known. Only guesses use them.
+    pub before: Arc<[u32]>,
+    /// The number of guesses that steps have checked.
+    pub drafted: usize,
+    /// The number of guesses that were right.
+    pub accepted: usize,
     /// The number of bytes of `text` that events have reported.
     n_told_text: usize,
     /// True if the constraint has begun to close the text because few tokens remain. [`finish`](Self::finish) then becomes `at_limit` in place of
@@ -197,6 +206,10 @@ impl Continuation {
             keeps_end: false,
             counts_every_token: false,
             grace: 0,
+            speculation: Speculation::off(),
+            before: Arc::default(),
+            drafted: 0,
+            accepted: 0,
             n_told_text: 0,
             is_closing: false,
             n_told: 0,
@@ -325,6 +338,12 @@ impl Continuation {
         self.spent
     }
 
+    /// Returns the weight with which a token counts in penalties.
+    pub(super) fn weight(&self, token: u32, vocab: Option<&Vocab>) -> f32 {
+        // Without a vocabulary, tokens of digits and blanks cannot be recognised, so every token counts.
+        vocab.filter(|_| !self.counts_every_token).map_or(1.0, |vocab| penalty_weight(vocab.token(token)))
+    }
+
     /// Accepts a sampled token. Returns false if the token is a stop id, which does not belong to the text.
     pub(super) fn take(&mut self, token: u32, vocab: Option<&Vocab>) -> bool {
         if self.stop_ids.contains(&token) {
@@ -333,9 +352,7 @@ impl Continuation {
         }
         self.tokens.push(token);
         let bytes = vocab.map_or(&[] as &[u8], |v| v.token(token));
-        // Without a vocabulary, tokens of digits and blanks cannot be recognised, so every token counts.
-        let counts = self.counts_every_token || vocab.is_none();
-        self.sampler.accept(token, if counts { 1.0 } else { penalty_weight(bytes) });
+        self.sampler.accept(token, self.weight(token, vocab));
         if !self.push(bytes) && self.tokens.len() >= self.limit && (self.utf8.is_complete() || self.tokens.len() >= self.limit + self.grace)
         {
             let is_whole = self.may_end().is_some_and(|(_, is_whole)| is_whole);
@@ -345,8 +362,19 @@ impl Continuation {
     }
 
     /// Returns whether the constraint takes more than 20 ms per token.
-    fn is_slow(&self) -> bool {
+    pub(super) fn is_slow(&self) -> bool {
         self.spent > SLOW * self.tokens.len().max(1) as u32
+    }
+
+    /// Returns the bytes that the constraint requires next. Returns no bytes without a constraint, or if there is a choice.
+    pub(super) fn forced(&mut self) -> Vec<u8> {
+        let Continuation { constraint, tokens, n_told, spent, .. } = self;
+        let Some(constraint) = constraint else { return Vec::new() };
+        let began = Instant::now();
+        // An error is reported when the next token is drawn.
+        let forced = caught(|| tell(constraint.as_mut(), tokens, n_told).map(|()| constraint.forced()));
+        *spent += began.elapsed();
+        forced.unwrap_or_default()
     }
 
     /// Returns whether the constraint allows the text to end here, and whether it requires the end. Returns `None` without a constraint. Both values
@@ -404,11 +432,17 @@ pub(crate) fn nothing_to_continue() -> Error {
     Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }
 
-/// Passes all tokens after the first `n_told` to the constraint, and updates `n_told`. Returns the tokens that the constraint allows next.
-fn allowed_after<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
+/// Passes all tokens after the first `n_told` to the constraint, and updates `n_told`.
+fn tell(constraint: &mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<()> {
     for &token in &tokens[*n_told..] {
         constraint.accept(token)?;
         *n_told += 1;
     }
+    Ok(())
+}
+
+/// Passes all tokens after the first `n_told` to the constraint, and updates `n_told`. Returns the tokens that the constraint allows next.
+fn allowed_after<'c>(constraint: &'c mut dyn Constraint, tokens: &[u32], n_told: &mut usize) -> Result<Allowed<'c>> {
+    tell(constraint, tokens, n_told)?;
     constraint.allowed()
 }

@@ -44,12 +44,20 @@ pub struct Timings {
     pub decode_ms: f64,
     /// The number of decoded tokens.
     pub decode_tokens: usize,
+    /// The number of guessed tokens that decode steps have checked ([`Speculation`](super::Speculation)).
+    pub drafted_tokens: usize,
+    /// The number of guessed tokens that were right. The text has these tokens.
+    pub accepted_tokens: usize,
 }
 
 impl Timings {
     /// Returns the prefill speed, or 0 if nothing was measured.
     pub fn prefill_tokens_per_second(&self) -> f64 {
         rate(self.prefill_tokens, self.prefill_ms)
+    }
+    /// Returns how many guessed tokens steps have checked, and how many of them were right. `None` if there were no guesses.
+    pub fn guesses(&self) -> Option<(usize, usize)> {
+        (self.drafted_tokens > 0).then_some((self.drafted_tokens, self.accepted_tokens))
     }
     /// Returns the decode speed, or 0 if nothing was measured.
     pub fn decode_tokens_per_second(&self) -> f64 {
@@ -186,7 +194,11 @@ impl Session {
             said
         };
         self.model.check_speaks()?;
+        let (draft, n_texts) = (self.draft.clone(), continuations.len());
         let mut batcher = Batcher::new(&mut *self);
+        if let Some(draft) = draft {
+            batcher.set_draft(&draft, n_texts)?;
+        }
         for continuation in continuations.iter_mut() {
             let session = batcher.session_mut();
             session.bound(continuation, limits, 0)?;
@@ -217,7 +229,13 @@ impl Session {
         batcher.into_continuations().for_each(|(job, continuation)| continuations[job.index()] = continuation);
         match failed {
             Some(e) => Err(e),
-            None => Ok(Timings { decode_ms: started.elapsed().as_secs_f64() * 1e3, decode_tokens: n_taken.get(), ..Timings::default() }),
+            None => Ok(Timings {
+                decode_ms: started.elapsed().as_secs_f64() * 1e3,
+                decode_tokens: n_taken.get(),
+                drafted_tokens: continuations.iter().map(|continuation| continuation.drafted).sum(),
+                accepted_tokens: continuations.iter().map(|continuation| continuation.accepted).sum(),
+                ..Timings::default()
+            }),
         }
     }
 }

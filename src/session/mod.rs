@@ -28,13 +28,16 @@ mod options;
 mod pages;
 mod place;
 mod prefill_bound;
+mod propose;
 mod quality;
 mod read;
 mod rerank;
 mod rewind;
+mod settle;
 mod side_files;
 mod slots;
 mod snapshot;
+mod speculation;
 mod state;
 mod vectors;
 mod vocabulary;
@@ -59,6 +62,7 @@ pub use likelihood::{Likelihood, MAX_NESTED};
 pub use logprobs::Logprobs;
 pub use model::Model;
 pub use options::{CHUNK, DEFAULT_CONTEXT, Device, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};
+pub use propose::{Proposer, Wish};
 #[cfg(feature = "cli")]
 pub(crate) use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
@@ -70,6 +74,7 @@ pub(crate) use rerank::{Scorer, check_query, encode_pair};
 pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
+pub use speculation::{MAX_GUESSES, MOST_GUESSES, Speculate, Speculation};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
 pub use vectors::{EmbedOptions, Pooling, VectorRule};
 pub use vocabulary::vocabulary;
@@ -88,7 +93,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{Cut, Scratch, Wanted};
 
-/// Extra slots of a session, for sequences that are stored but not continued at the moment. A slot is the place of one sequence.
+/// Extra memory of a session: extra slots for sequences that are stored but not continued at the moment, and pages for guesses. A slot is the place of
+/// one sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
     /// The number of extra slots.
@@ -96,6 +102,9 @@ pub struct Idle {
     /// Limit on the tokens that all extra slots together hold in the KV cache of a model with attention. The caller must close slots before the limit
     /// is exceeded. [`Session::held_tokens`] counts the tokens of slots. Has no effect for a model without attention.
     pub tokens: usize,
+    /// True if texts may guess their next tokens ([`Speculation`]). A recurrent model then has a second page (the states of a slot) per slot, because a
+    /// step with guesses must not change the states. [`Model::slot_bytes`] always counts this page.
+    pub guesses: bool,
 }
 
 /// The largest number of slots in a session, including its extra slots ([`Idle`]).
@@ -114,6 +123,10 @@ pub struct Session {
     /// True if the device samples. Normally false on the CPU, on software adapters, for several devices and for streamed layers. Even if true, the
     /// host samples while a continuation needs it ([`Continuation::needs_host`]).
     draws_ahead: bool,
+    /// True if texts may guess: there are pages for guesses, or the model needs none.
+    may_guess: bool,
+    /// The model that guesses for [`continue_many`](Self::continue_many). `None` if no model guesses.
+    draft: Option<Model>,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,
     /// Ids of the tokens that end a repetition for the DRY penalty, for the last sampler. Kept because the next sampler often has the same breaker
@@ -149,7 +162,8 @@ impl Session {
             return Err(Error::input(format!("expected 1 to {MAX_SLOTS} slots in a session, found {found}")));
         }
         let draws_ahead = model.loaded().prefers_to_draw(n_slots)?;
-        let pages = Pages::new(n_all, draws_ahead);
+        let may_guess = draws_ahead || idle.guesses || model.can_rewind();
+        let pages = Pages::new(n_all, draws_ahead || idle.guesses && !model.can_rewind());
         let longest = model.loaded().longest_context();
         if let Some(context) = model.context().filter(|&context| context > longest) {
             let text = format!("expected a context of at most {longest} tokens on this software driver, found {context} tokens");
@@ -171,6 +185,8 @@ impl Session {
             chunk,
             stop: Arc::default(),
             draws_ahead,
+            may_guess,
+            draft: None,
             exempt: None,
             breakers: Breakers::default(),
             scratch: Scratch::default(),

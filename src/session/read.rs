@@ -242,6 +242,7 @@ impl Session {
 
     /// Begins a submission with the tokens of `scratch.parts`, and counts them as read.
     fn begin_read<W: Work + ?Sized>(&mut self, work: &W, wanted: Wanted) -> Result<()> {
+        self.drop_guesses();
         let mut scratch = std::mem::take(&mut self.scratch);
         let begun = self.submit_parts(&mut scratch, work, wanted);
         self.scratch = scratch;
@@ -249,21 +250,27 @@ impl Session {
     }
 
     fn submit_parts<W: Work + ?Sized>(&mut self, scratch: &mut Scratch, work: &W, wanted: Wanted) -> Result<()> {
-        let Scratch { step, parts, moves, rows, hidden, .. } = scratch;
+        let Scratch { step, parts, moves, unsettled, rows, hidden, .. } = scratch;
         step.clear();
         moves.clear();
         rows.clear();
+        unsettled.clear();
         *hidden = None;
         for part in parts.iter_mut() {
             let contents = self.contents(part.slot)?;
             part.end = contents.n_tokens + part.len;
-            let go = self.pages.begin(contents.page);
+            // A wrong guess must leave the current states as they are.
+            let go = match part.n_guesses > 0 && !self.model.can_rewind() {
+                true => self.pages.leave(contents.page),
+                false => self.pages.begin(contents.page),
+            };
             let first_row = step.tokens.len() as u32;
             step.tokens.extend_from_slice(&work.tokens(part.work)[part.from..][..part.len]);
             moves.push(go);
             self.add_run(step, part.slot, go.run(first_row, part.len as u32), part.len)?;
             let last = first_row + part.len as u32 - 1;
             let n_rows = match wanted {
+                _ if part.n_guesses > 0 => part.n_guesses + 1,
                 Wanted::All => part.len,
                 Wanted::Last => usize::from(part.is_last),
             };
@@ -279,11 +286,15 @@ impl Session {
             }
             return Err(e);
         }
-        for (part, go) in parts.iter().zip(&*moves) {
+        for (i, (part, go)) in parts.iter().zip(&*moves).enumerate() {
+            if part.n_guesses > 0 {
+                unsettled.push(i);
+                continue;
+            }
             let contents = self.slots.get_mut(part.slot)?;
             contents.advance(go.page_out, &work.tokens(part.work)[part.from..][..part.len], self.model.context().is_some());
+            self.pages.finish(go);
         }
-        moves.iter().for_each(|go| self.pages.finish(go));
         Ok(())
     }
 
@@ -300,7 +311,7 @@ impl Session {
         let mut all = logits.chunks_exact(self.model.n_outputs());
         for (part, &n_rows) in parts.iter().zip(&*rows) {
             let last = all.by_ref().take(n_rows).last();
-            let contents = self.slots.get_mut(part.slot).ok().filter(|contents| contents.n_tokens == part.end);
+            let contents = self.slots.get_mut(part.slot).ok().filter(|contents| part.n_guesses == 0 && contents.n_tokens == part.end);
             if let Some((row, contents)) = last.zip(contents) {
                 contents.logits.clear();
                 contents.logits.extend_from_slice(row);
@@ -384,7 +395,7 @@ impl Session {
     }
 
     /// Returns the largest number of tokens in a step that returns the `wanted` logits. `usize::MAX` means no limit.
-    fn max_rows(&self, wanted: Wanted) -> usize {
+    pub(super) fn max_rows(&self, wanted: Wanted) -> usize {
         match wanted {
             Wanted::Last => usize::MAX,
             Wanted::All => self.max_scored(),

@@ -232,7 +232,7 @@ mod tests {
     fn a_restored_slot_continues_bit_identically() {
         let options = Options { device: "cpu".parse().unwrap(), ..Options::default() };
         let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
-        let mut session = Session::with_idle(&model, 1, Idle { slots: 1, tokens: 0 }).unwrap();
+        let mut session = Session::with_idle(&model, 1, Idle { slots: 1, ..Idle::default() }).unwrap();
         let slot = session.open().unwrap();
         assert!(!session.snapshot(slot).unwrap().has_logits());
         session.prefill(slot, &[5, 6, 7]).unwrap();

@@ -10,6 +10,11 @@ pub trait Work {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
     fn tokens(&self, i: usize) -> &[u32];
+    /// Returns how many of the item's last tokens are guesses. The step also returns logits for the token before the guesses and for each guess. The
+    /// slot reads these tokens only when [`settle`](crate::session::Session::settle) is called.
+    fn n_guesses(&self, _i: usize) -> usize {
+        0
+    }
 }
 
 impl Work for [(Slot, &[u32])] {
@@ -73,6 +78,8 @@ pub struct Part {
     pub is_last: bool,
     /// The number of tokens that the slot will have read after the step.
     pub end: usize,
+    /// The number of guesses at the end of the part.
+    pub n_guesses: usize,
 }
 
 /// Buffers of a step, reused to avoid allocations.
@@ -81,6 +88,8 @@ pub struct Scratch {
     pub step: Step,
     pub parts: Vec<Part>,
     pub moves: Vec<Move>,
+    /// The indices of the parts with guesses for which [`settle`](crate::session::Session::settle) was not called yet.
+    pub unsettled: Vec<usize>,
     /// The number of tokens read so far, per item. Includes the current step.
     pub done: Vec<usize>,
     /// Logits of the last step, `[rows, vocab]`.
@@ -107,7 +116,15 @@ impl Scratch {
             let left = work.tokens(i).len() - *from;
             let len = room.min(left).min(each);
             if len > 0 {
-                self.parts.push(Part { work: i, slot: work.slot(i), from: *from, len, is_last: len == left, end: 0 });
+                self.parts.push(Part {
+                    work: i,
+                    slot: work.slot(i),
+                    from: *from,
+                    len,
+                    is_last: len == left,
+                    end: 0,
+                    n_guesses: work.n_guesses(i),
+                });
                 room -= len;
                 *from += len;
             }

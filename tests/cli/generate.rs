@@ -53,6 +53,43 @@ fn trials_have_seeds_of_their_own_and_lines_come_token_by_token() {
 }
 
 #[test]
+fn guesses_change_no_text() {
+    let text = "And God said, Let there be light: and there was light. And God said, Let there be";
+    let made =
+        |flags: &str| json(&run(&[&["generate", text], words(&format!("-n 40 --seed 3 --json --device cpu {flags}")).as_slice()].concat()));
+    let plain = made("");
+    assert!(plain["timings"]["drafted"].is_null() && plain["timings"]["accepted"].is_null());
+    let folder = tempfile::tempdir().unwrap();
+    let draft = folder.path().join("draft.safetensors");
+    std::fs::write(&draft, include_bytes!("../../assets/models/tiny-rwkv7.safetensors")).unwrap();
+    let by_model = format!("--draft {} --draft-quant i8 --draft-device cpu --draft-tokens 2", draft.display());
+    for flags in [
+        "--speculate ngram --draft-tokens 8",
+        "--speculate auto --draft-tokens 5",
+        "--trials 2 --speculate ngram --draft-tokens 3",
+        &by_model,
+    ] {
+        let report = made(flags);
+        assert_eq!((&report["tokens"], &report["text"]), (&plain["tokens"], &plain["text"]), "{flags}");
+        let [drafted, accepted] = ["drafted", "accepted"].map(|name| report["timings"][name].as_u64().unwrap());
+        assert!(drafted > 0 && accepted <= drafted, "{flags}: {report}");
+    }
+    let said =
+        stderr(&run(
+            &[&["generate", text], words("-n 40 -v --device cpu --temperature 0 --speculate ngram --draft-tokens 4").as_slice()].concat()
+        ));
+    assert!(said.contains(" guesses right"), "{said}");
+    for (flags, want) in [
+        ("--speculate draft", "draft needs a draft model"),
+        ("--draft-tokens 3", "a number of guesses has no effect"),
+        ("--speculate magic", "expected off, auto, ngram, draft or forced"),
+        ("--speculate auto --draft-tokens 33", "33"),
+    ] {
+        refused(&run(&[&["generate", text], words(flags).as_slice()].concat()), 2, want);
+    }
+}
+
+#[test]
 fn a_saved_state_goes_on_exactly() {
     let folder = tempfile::tempdir().unwrap();
     let state = folder.path().join("s.st");

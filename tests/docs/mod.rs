@@ -164,6 +164,7 @@ pages! {
     quantisation "docs/quantisation.md"
     safety "docs/safety.md"
     sampling "docs/sampling.md"
+    speculation "docs/speculation.md"
     server "docs/server.md"
     state_files "docs/state-files.md"
     strategies "docs/strategies.md"

@@ -1,7 +1,10 @@
 //! `/v1/completions`, tokens, and the server's descriptions of itself.
 
 use super::Server;
-use serde_json::json;
+use serde_json::{Value, json};
+use wingbeat::engine::EngineOptions;
+use wingbeat::serve::ServeOptions;
+use wingbeat::{Speculate, Speculation};
 
 #[test]
 fn texts_continue_prompts() {
@@ -69,6 +72,48 @@ fn tokens_and_templates() {
     assert_eq!(used["usage"]["prompt_tokens"], n);
     assert_eq!(server.post("/tokenize", &json!({})).status, 400);
     assert_eq!(server.post("/detokenize", &json!({"tokens": [1, 99999]})).json()["error"]["param"], "tokens[1]");
+}
+
+#[test]
+fn requests_choose_how_to_guess() {
+    let plain = Server::start();
+    let guessing = Server::with_engine(
+        ServeOptions::default(),
+        EngineOptions::new().slots(2).speculation(Speculation { by: Speculate::Ngram, n_guesses: Some(4) }),
+    );
+    let prompt = "And God said, Let there be light: and there was light. And God said, Let there be";
+    let body = |more: Value| {
+        let mut body = json!({"prompt": prompt, "max_tokens": 40, "seed": 5, "temperature": 0});
+        body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        body
+    };
+    let known = plain.post("/v1/completions", &body(json!({}))).ok();
+    assert!(known["timings"]["drafted"].is_null());
+    for more in [json!({}), json!({"speculate": "auto", "draft_tokens": 3}), json!({"speculate": "off"})] {
+        let is_off = more["speculate"] == "off";
+        let found = guessing.post("/v1/completions", &body(more)).ok();
+        assert_eq!(found["choices"][0]["text"], known["choices"][0]["text"]);
+        let [drafted, accepted] = ["drafted", "accepted"].map(|name| found["timings"][name].as_u64());
+        assert!(if is_off { drafted.is_none() } else { drafted > Some(0) && accepted <= drafted }, "{found}");
+    }
+    let completion = guessing.post("/completion", &body(json!({"n_predict": 40}))).ok();
+    assert!(completion["timings"]["draft_n"].as_u64() > Some(0), "{completion}");
+    let metrics = guessing.get("/metrics").text;
+    assert!(
+        metrics.contains("wingbeat_drafted_tokens_total{model=\"tiny\"} ") && metrics.contains("wingbeat_accepted_tokens_total"),
+        "{metrics}"
+    );
+    for (more, field) in [
+        (json!({"speculate": "magic"}), "speculate"),
+        (json!({"speculate": "draft"}), "speculate"),
+        (json!({"draft": "other"}), "draft"),
+        (json!({"draft_tokens": 0}), "draft_tokens"),
+    ] {
+        let refused = guessing.post("/v1/completions", &body(more));
+        assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!(field)));
+    }
+    let refused = plain.post("/v1/completions", &body(json!({"speculate": "ngram"})));
+    assert_eq!((refused.status, &refused.json()["error"]["param"]), (400, &json!("speculate")));
 }
 
 #[test]

@@ -48,6 +48,10 @@ export interface LoadOptions {
   /** The chat format. The model's own by default. */
   format?: string;
   prefix_cache?: boolean;
+  /** What guesses the next tokens. Guesses never change the text. Off by default. */
+  speculate?: 'off' | 'auto' | 'ngram' | 'forced';
+  /** The number of guesses per step, 1 to 32. By default, as many as measured times show to pay. */
+  draft_tokens?: number;
   /** `false` keeps nothing in the storage of the browser. */
   cache?: boolean;
   /** `true` asks the servers whether files in the cache have changed. By default, files in the cache need no request. */
@@ -113,6 +117,9 @@ export interface Settings {
   return_progress?: boolean;
   no_cache?: boolean;
   priority?: number;
+  /** What guesses the next tokens. Guesses never change the text. */
+  speculate?: 'off' | 'auto' | 'ngram' | 'forced';
+  draft_tokens?: number;
   [setting: string]: unknown;
 }
 
@@ -145,7 +152,8 @@ export interface Done {
   seed: number;
   state: { name: string; n_tokens: number; bytes: number } | { error: string } | null;
   usage: { prompt_tokens: number; cached_tokens: number; completion_tokens: number; reasoning_tokens: number };
-  timings: { queue_ms: number; prefill_ms: number; decode_ms: number };
+  /** Milliseconds; the numbers of guessed tokens that were checked and that were right. */
+  timings: { queue_ms: number; prefill_ms: number; decode_ms: number; drafted: number; accepted: number };
 }
 
 export type Event =

@@ -58,6 +58,8 @@ fn completion(done: &Completion) -> Value {
             "queue_ms": done.timings.queue_ms,
             "prefill_ms": done.timings.prefill_ms,
             "decode_ms": done.timings.decode_ms,
+            "drafted": done.timings.drafted_tokens,
+            "accepted": done.timings.accepted_tokens,
         },
     })
 }

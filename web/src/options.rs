@@ -4,7 +4,7 @@ use serde::Deserialize;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{self, Backend};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::{CacheOptions, DeviceChoice, EngineOptions, Error, Format, Model, Options, Result};
+use wingbeat::{CacheOptions, DeviceChoice, EngineOptions, Error, Format, Model, Options, Result, Speculate, Speculation};
 
 /// The options of `load`. A missing field has its default.
 #[derive(Debug, Default, Deserialize)]
@@ -28,6 +28,10 @@ pub struct LoadOptions {
     format: Option<String>,
     /// Whether the prefix cache is used.
     prefix_cache: Option<bool>,
+    /// What guesses the next tokens: `off`, `auto`, `ngram` or `forced`.
+    speculate: Option<String>,
+    /// The number of guesses per step.
+    draft_tokens: Option<usize>,
 }
 
 impl LoadOptions {
@@ -72,7 +76,11 @@ impl LoadOptions {
         if self.prefix_cache == Some(false) {
             options = options.cache(CacheOptions::off());
         }
-        Ok(options)
+        let by = self.speculate.as_deref().map_or(Ok(Speculate::Off), str::parse)?;
+        if by == Speculate::Draft {
+            return Err(Error::usage("a page loads no draft model").field("speculate").hint("choose auto, ngram or forced"));
+        }
+        Ok(options.speculation(Speculation { by, n_guesses: self.draft_tokens }))
     }
 }
 

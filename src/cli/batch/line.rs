@@ -100,7 +100,7 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
         None => Ok(request),
         Some(name) => Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(
             "known fields: id, prompt, messages, tokens, tools, tool_choice, format, thinking, add_bos, n, logprobs, echo, max_tokens, stop, ignore_eos, \
-             grammar, json_schema, json_object, json_value, close, and sampling settings such as top_p",
+             grammar, json_schema, json_object, json_value, close, speculate, draft, draft_tokens, and sampling settings such as top_p",
         )),
     }
 }

@@ -1,7 +1,6 @@
 //! Executes `wingbeat batch`: turns input lines into requests to an engine, and finished texts into lines of results.
 
 use super::line::Form;
-use crate::chat::Format;
 use crate::cli::endings::Endings;
 use crate::cli::lines::{self, HeldBytes, NumberedLine};
 use crate::cli::output::say;
@@ -23,12 +22,12 @@ use std::time::Duration;
 pub const BASE: &str = "base";
 
 /// Starts an engine without a prefix cache. If `base` has a state, the engine keeps this state under the name [`BASE`].
-pub fn start_engine(model: &Model, slots: usize, format: Option<Format>, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
+pub fn start_engine(model: &Model, options: EngineOptions, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
     // `base` is the only stored state, so the bytes of states need no limit. Prefill may slow down decoding, because nobody waits for single tokens.
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     let cache = CacheOptions::off();
     model.check_speaks()?;
-    let engine = Engine::start(model, EngineOptions { slots, cache, states, prefill_slowdown: None, format, ..EngineOptions::default() })?;
+    let engine = Engine::start(model, EngineOptions { cache, states, prefill_slowdown: None, ..options })?;
     if let Some((snapshot, loaded)) = base {
         engine.keep_state("", BASE, snapshot, loaded)?;
     }

@@ -54,8 +54,13 @@ pub fn stats(s: &Stats) -> String {
     lines.join("\n")
 }
 
+/// Returns how many guessed tokens were right, or an empty text if there were no guesses.
+fn guessed(t: &Timings) -> String {
+    t.guesses().map_or_else(String::new, |(drafted, accepted)| format!(", {accepted} of {drafted} guesses right"))
+}
+
 fn speed(t: &Timings) -> String {
-    let wrote = format!("wrote {} tokens at {:.1}/s", t.decode_tokens, t.decode_tokens_per_second());
+    let wrote = format!("wrote {} tokens at {:.1}/s{}", t.decode_tokens, t.decode_tokens_per_second(), guessed(t));
     match t.prefill_tokens {
         0 => wrote,
         n => format!("read {n} tokens at {:.1}/s, {wrote}", t.prefill_tokens_per_second()),
@@ -75,7 +80,7 @@ pub fn changed(name: &str, value: &str, settings: &Settings) -> String {
 /// `Some(false)` if the answer is incomplete under its grammar or schema.
 pub fn spoken(n_tokens: usize, timings: &Timings, finish: Finish, complete: Option<bool>) -> String {
     let why = ending(finish, complete).map_or_else(String::new, |why| format!(", {why}"));
-    format!("{n_tokens} tokens, {:.1}/s{why}", timings.decode_tokens_per_second())
+    format!("{n_tokens} tokens, {:.1}/s{}{why}", timings.decode_tokens_per_second(), guessed(timings))
 }
 
 /// Returns why an answer was cut, or `None` if the answer ended by itself. `complete` is `Some(false)` if the answer is incomplete under its

@@ -133,9 +133,9 @@ pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idl
             let share = if model.can_rewind() { options.device_bytes } else { options.device_bytes / 2 };
             let tokens = share / per_token;
             let slots = if model.can_rewind() { tokens / 64 } else { share / model.state_bytes().max(1) };
-            Idle { slots: slots.clamp(1, most) as usize, tokens: tokens as usize }
+            Idle { slots: slots.clamp(1, most) as usize, tokens: tokens as usize, ..Idle::default() }
         }
-        None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, most) as usize, tokens: 0 },
+        None => Idle { slots: (options.device_bytes / model.slot_bytes().max(1)).clamp(1, most) as usize, ..Idle::default() },
     }
 }
 

@@ -6,7 +6,7 @@ use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED}
 use crate::chat::Thinking;
 use crate::error::{Error, Result, short};
 use crate::sample::{Sampling, Setting};
-use crate::session::Pooling;
+use crate::session::{MAX_GUESSES, Pooling, Speculate};
 use serde_json::Value;
 use std::ops::RangeInclusive;
 
@@ -93,6 +93,11 @@ impl Request {
                 }
                 "tools" => request.tools = nested(name, value, "an array of tools")?,
                 "tool_choice" => request.tool_choice = Some(tool_choice(name, value)?),
+                "speculate" => {
+                    request.speculate = Some(of::<String>(name, value, Speculate::EXPECTED)?.parse().map_err(|e: Error| e.field(name))?);
+                }
+                "draft" => request.draft = Some(of(name, value, "the name of a draft model")?),
+                "draft_tokens" => request.draft_tokens = Some(count(name, value, 1..=MAX_GUESSES)?),
                 "state" => request.state = Some(of(name, value, "the name of a state")?),
                 "save_state" => request.save_state = Some(of(name, value, "a name for the state")?),
                 "n" => request.n = count(name, value, 1..=MAX_N)?,

@@ -4,7 +4,7 @@ use super::super::Rules;
 use super::{Follows, Request, ToolChoice};
 use crate::chat::{Thinking, Tool};
 use crate::sample::Sampling;
-use crate::session::Pooling;
+use crate::session::{Pooling, Speculate};
 
 impl Request {
     /// Sets the maximum number of tokens of each continuation.
@@ -83,6 +83,16 @@ impl Request {
     /// Requests a vector of the prompt in place of a text.
     pub fn pooling(self, pooling: Pooling) -> Request {
         Request { pooling: Some(pooling), ..self }
+    }
+
+    /// Sets what guesses the next tokens. Guesses never change the text.
+    pub fn speculate(self, by: Speculate) -> Request {
+        Request { speculate: Some(by), ..self }
+    }
+
+    /// Sets the number of guesses per step.
+    pub fn draft_tokens(self, n: usize) -> Request {
+        Request { draft_tokens: Some(n), ..self }
     }
 
     /// Continues from a saved state.

@@ -69,7 +69,7 @@ impl Scheduler {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;
         let (prefix, state) = if request.state_is_prefix { (state, None) } else { (None, state) };
-        let Prepared { prompt, ends, sampling, limits, constraint, question, texts: _ } = prepared;
+        let Prepared { prompt, ends, sampling, limits, constraint, question, speculation, texts: _ } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
@@ -91,6 +91,10 @@ impl Scheduler {
         // All jobs share the tokens, and so does the request if no token is read yet.
         let prompt: Arc<[u32]> = prompt.into();
         let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
+        let before: Arc<[u32]> = match speculation.is_on() {
+            true => [state.as_ref().and_then(|state| state.tokens()).unwrap_or_default(), &prompt[..from.n_tokens]].concat().into(),
+            false => Arc::default(),
+        };
         let owner: Arc<str> = request.namespace.as_str().into();
         let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
         let mut jobs = Vec::with_capacity(request.n);
@@ -108,6 +112,7 @@ impl Scheduler {
             job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;
             job.constraint = constraint;
             job.owner = owner.clone();
+            (job.speculation, job.before) = (speculation, before.clone());
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
             let is_kept = uses_cache && self.cache.is_on();

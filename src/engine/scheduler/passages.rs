@@ -114,6 +114,10 @@ impl Scheduler {
         let prompt = std::mem::take(&mut job.prompt);
         job.sampler.read(&prompt[..n_tokens]);
         (job.prompt, job.from, job.pending) = (prompt[n_tokens..].into(), slot, pending);
+        job.speculation = self.shared.options.speculation;
+        if job.speculation.is_on() && job.before.is_empty() {
+            job.before = prompt[..n_tokens].into();
+        }
         job.keeps.at = job.keeps.at.iter().filter_map(|at| at.checked_sub(n_tokens)).collect();
         // With a recurrent model, later prompts can continue only from the positions in `at`, so the end is not kept.
         job.keeps.end = space.is_none() || self.shared.model.can_rewind();

@@ -174,6 +174,10 @@ pub struct LlamaTimings {
     predicted_ms: f64,
     predicted_per_token_ms: f64,
     predicted_per_second: f64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n: Option<usize>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    draft_n_accepted: Option<usize>,
 }
 
 impl LlamaTimings {
@@ -182,6 +186,7 @@ impl LlamaTimings {
         let (prompt_n, predicted_n) = (usage.prompt_tokens - usage.cached_tokens, usage.completion_tokens);
         let each = |ms: f64, n: usize| if n == 0 { 0.0 } else { ms / n as f64 };
         let speed = |ms: f64, n: usize| if ms > 0.0 { n as f64 / ms * 1e3 } else { 0.0 };
+        let (draft_n, draft_n_accepted) = t.guesses().unzip();
         LlamaTimings {
             cache_n: usage.cached_tokens,
             prompt_n,
@@ -192,6 +197,8 @@ impl LlamaTimings {
             predicted_ms: t.decode_ms,
             predicted_per_token_ms: each(t.decode_ms, predicted_n),
             predicted_per_second: speed(t.decode_ms, predicted_n),
+            draft_n,
+            draft_n_accepted,
         }
     }
 }

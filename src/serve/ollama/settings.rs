@@ -42,7 +42,7 @@ pub struct Settings {
 }
 
 /// Settings of the engine that `options` may contain beside sampler settings.
-const ENGINE: [&str; 12] = [
+const ENGINE: [&str; 15] = [
     "max_tokens",
     "stop",
     "ignore_eos",
@@ -51,6 +51,9 @@ const ENGINE: [&str; 12] = [
     "thinking",
     "tool_choice",
     "add_bos",
+    "speculate",
+    "draft",
+    "draft_tokens",
     "no_cache",
     "priority",
     "state",

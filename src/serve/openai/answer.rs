@@ -120,7 +120,9 @@ impl End {
     pub fn of(done: &Completion) -> End {
         let round = |ms: f64| (ms * 1e3).round() / 1e3;
         let t = &done.timings;
-        let timings = Timings { queue_ms: round(t.queue_ms), prefill_ms: round(t.prefill_ms), decode_ms: round(t.decode_ms) };
+        let (queue_ms, prefill_ms, decode_ms) = (round(t.queue_ms), round(t.prefill_ms), round(t.decode_ms));
+        let (drafted, accepted) = t.guesses().unzip();
+        let timings = Timings { queue_ms, prefill_ms, decode_ms, drafted, accepted };
         let state = done.state.clone().map(|saved| match saved {
             Ok(StateInfo { name, n_tokens, bytes }) => KeptState::Stored { name, tokens: n_tokens, bytes },
             Err(e) => KeptState::Refused { error: e.into() },
@@ -129,12 +131,18 @@ impl End {
     }
 }
 
-/// The durations of the phases of an answer, in milliseconds.
+/// The durations of the phases of an answer, in milliseconds, and the numbers of guesses.
 #[derive(Clone, Serialize, ToSchema)]
 pub struct Timings {
     queue_ms: f64,
     prefill_ms: f64,
     decode_ms: f64,
+    /// The number of guessed tokens that steps have checked. Absent if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    drafted: Option<usize>,
+    /// The number of guessed tokens that were right. Absent if there were no guesses.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    accepted: Option<usize>,
 }
 
 /// The state after an answer, or the error because of which no state was stored.

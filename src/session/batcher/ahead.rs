@@ -92,7 +92,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, a text that continues
     /// has one unread token, its last token. A text that has ended may have several unread tokens.
     pub(super) fn finish_drawing(&mut self, hear: &mut Hear<'_>) -> Result<()> {
-        let Batcher { session, sequences, order, ahead, prefill, has_samplers, .. } = self;
+        let Batcher { session, sequences, order, ahead, prefill, guesses, has_samplers, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let n = ahead.n_steps;
         if let Err(e) = session.check_failure().and_then(|()| session.executor.finish_ahead(&mut ahead.ids)) {
@@ -102,6 +102,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
         let took = session.clock.stop();
         ahead.pace.learn(n, took);
+        guesses.set_size(order.len(), n);
         if let Some(bound) = prefill {
             bound.learn(0, order.len(), took / n.max(1) as u32);
         }

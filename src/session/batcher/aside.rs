@@ -116,14 +116,18 @@ impl Aside {
         let mean = self.means.entry(continuation.owner.clone()).or_default();
         *mean = (*mean * 3 + took) / 4;
         let result = continuation.end_draw(draw, result, took, logits);
-        Some(match self.most.filter(|most| continuation.spent() > *most) {
-            Some(most) => {
-                let (n, most) = (continuation.tokens.len(), most.as_secs_f64());
-                let text = format!("the rules of this text took more than {most} s of computing, for {n} tokens");
-                Err(Error::input(text).hint("use a simpler grammar or schema"))
-            }
-            None => result,
-        })
+        Some(self.check_time(continuation).and(result))
+    }
+
+    /// Checks that the constraint of a text has not taken too much time.
+    ///
+    /// # Errors
+    /// `Input` if the constraint has taken too much time.
+    pub fn check_time(&self, continuation: &Continuation) -> Result<()> {
+        let Some(most) = self.most.filter(|most| continuation.spent() > *most) else { return Ok(()) };
+        let (n, most) = (continuation.tokens.len(), most.as_secs_f64());
+        let text = format!("the rules of this text took more than {most} s of computing, for {n} tokens");
+        Err(Error::input(text).hint("use a simpler grammar or schema"))
     }
 }
 

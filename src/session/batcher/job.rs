@@ -5,6 +5,7 @@ use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::session::continuation::{Continuation, Finish, Limits, Processor};
 use crate::session::slots::Slot;
+use crate::session::speculation::Speculation;
 use crate::session::vectors::VectorRule;
 use std::sync::Arc;
 
@@ -41,6 +42,10 @@ pub struct Job {
     /// Requests the vector of the prompt that this rule computes. [`Batcher::take_pooled`](super::Batcher::take_pooled) returns it. To compute only
     /// the vector, set a limit of 0 tokens: the job still reads its prompt. `None` requests no vector.
     pub pooling: Option<Arc<VectorRule>>,
+    /// How the next tokens of the text are guessed, as in [`Continuation::speculation`].
+    pub speculation: Speculation,
+    /// Tokens that the slot `from` has read, as far as they are known. Only guesses use them.
+    pub before: Arc<[u32]>,
     /// The namespace of the caller. Slow constraints of one owner share the time of one thread.
     pub owner: Arc<str>,
     /// Requests slots and bytes of this job for the caller. [`Batcher::take_kept`](super::Batcher::take_kept) returns the slots.
@@ -103,6 +108,8 @@ impl Job {
             counts_every_token: false,
             chunk: usize::MAX,
             pooling: None,
+            speculation: Speculation::off(),
+            before: Arc::default(),
             owner: Arc::default(),
             keeps: Keeps::default(),
         }
@@ -165,13 +172,17 @@ pub struct JobOutput {
     /// Bytes at the end that were not added to `text`: an incomplete character, or the beginning of a stop text. Always empty if
     /// [`Keeps::pending`] is false.
     pub pending: Vec<u8>,
+    /// The number of guesses that steps have checked ([`Job::speculation`]).
+    pub drafted: usize,
+    /// The number of guesses that were right.
+    pub accepted: usize,
 }
 
 impl JobOutput {
     /// Returns the result of a continuation, or `None` if the continuation has not ended.
     pub(super) fn of(continuation: Continuation) -> Option<JobOutput> {
         let pending = if continuation.keeps_end { continuation.pending() } else { Vec::new() };
-        let Continuation { tokens, text, finish, complete, sampler, .. } = continuation;
-        Some(JobOutput { tokens, text, finish: finish?, complete, sampler, pending })
+        let Continuation { tokens, text, finish, complete, sampler, drafted, accepted, .. } = continuation;
+        Some(JobOutput { tokens, text, finish: finish?, complete, sampler, pending, drafted, accepted })
     }
 }

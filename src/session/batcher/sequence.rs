@@ -1,11 +1,18 @@
 //! A running job: its text, the tokens that its slot must still read, and what the caller requests besides the text.
 
 use super::aside::Drawing;
+use super::guessing::Guessing;
 use super::job::{AtEnd, Done, JobId, JobOutput};
 use crate::error::Error;
 use crate::session::continuation::Continuation;
 use crate::session::logprobs::Logprobs;
 use crate::session::vectors::Pool;
+use std::time::Duration;
+
+/// A text that must read this many accepted tokens again reads them without new guesses.
+const MOST_BEHIND: usize = 8;
+/// A text guesses only if its constraint takes at most this much time per token, because the thread that runs the step asks the constraint.
+const QUICK: Duration = Duration::from_millis(2);
 
 /// A job that waits until another job has read their common prompt. Until then, it has an empty slot.
 pub struct Follower {
@@ -40,6 +47,12 @@ pub struct Sequence {
     /// True if the slot must read its unread tokens one per step, as the device does when it samples: only then is the state bit-identical. Set after
     /// the device could not sample, and for the rest of a text that ended within a submission.
     pub is_stuck: bool,
+    /// How the next tokens of the text are guessed. `None` if they are not guessed.
+    pub guessing: Option<Box<Guessing>>,
+    /// How many of the last tokens of `unread` are guesses. 0 except between the beginning and the end of a step.
+    pub n_guesses: usize,
+    /// True if `unread` has several tokens of the text, because a guess after them was wrong. The next step reads them together.
+    pub is_behind: bool,
     /// True if the job takes part in no step.
     pub is_paused: bool,
     /// True if the receiver of the text's events has asked to end the text.
@@ -54,10 +67,14 @@ pub struct Sequence {
 
 impl Sequence {
     pub fn new(job: JobId, continuation: Continuation, unread: Vec<u32>, at_end: AtEnd) -> Sequence {
+        let guessing = continuation.speculation.is_on().then(|| Box::new(Guessing::new(&continuation)));
         Sequence {
             job,
             continuation,
             unread,
+            guessing,
+            n_guesses: 0,
+            is_behind: false,
             followers: Vec::new(),
             marks: Vec::new(),
             n_prompt_logprobs: None,
@@ -75,10 +92,11 @@ impl Sequence {
         }
     }
 
-    /// Returns the tokens that the next step may read: at most `chunk` tokens up to the next position in `marks`, or one token if `is_stuck`.
+    /// Returns the tokens that the next step may read: at most `chunk` prompt tokens up to the next position in `marks`, or one token if `is_stuck`.
     pub fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
-        &self.unread[..n.min(self.chunk).min(self.unread.len())]
+        let chunk = if self.n_guesses > 0 || self.is_behind { usize::MAX } else { self.chunk };
+        &self.unread[..n.min(chunk).min(self.unread.len())]
     }
 
     /// Returns whether the text has not ended.
@@ -113,15 +131,24 @@ impl Sequence {
         self.n_prompt_logprobs.is_some() || self.pool.as_ref().is_some_and(|pool| pool.needs_all)
     }
 
-    /// Returns whether the sequence decodes: at most one token is unread, or the slot reads token by token.
+    /// Returns whether the sequence decodes: at most one token is unread besides guesses, or the slot reads tokens of the text again.
     pub fn is_decoding(&self) -> bool {
-        self.unread.len() <= 1 || self.is_stuck
+        self.unread.len() - self.n_guesses <= 1 || self.is_stuck || self.is_behind
     }
 
     /// Returns the result of a job that has ended.
     pub fn done(self) -> Done {
         let Sequence { job, continuation, error, .. } = self;
         Done { job, output: error.map_or_else(|| Ok(JobOutput::of(continuation).expect("it ended, with an error or without")), Err) }
+    }
+
+    /// Returns whether the next step can check guesses for the text: the step does nothing else for it than to read tokens and to sample.
+    pub fn may_guess(&self) -> bool {
+        let (n, continuation) = (self.unread.len(), &self.continuation);
+        // Before the whole prompt is read, a step may have to return results for the prompt.
+        let is_busy = !self.followers.is_empty() || !self.marks.is_empty() || self.has_to_read();
+        let is_quick = continuation.spent() <= QUICK * continuation.tokens.len().max(1) as u32;
+        self.guessing.is_some() && (1..=MOST_BEHIND).contains(&n) && self.is_live() && !self.is_stuck && !is_busy && is_quick
     }
 
     /// Returns whether the device can sample the next tokens. A step in which it samples returns neither logits nor hidden states, and does not

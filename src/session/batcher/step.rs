@@ -51,6 +51,9 @@ impl Work for Reads<'_> {
     fn tokens(&self, i: usize) -> &[u32] {
         self.sequences[self.order[i]].next()
     }
+    fn n_guesses(&self, i: usize) -> usize {
+        self.sequences[self.order[i]].n_guesses
+    }
 }
 
 /// Adds sampled tokens to texts, and passes the new text on.
@@ -130,11 +133,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         if self.flight.is_some() {
             return Ok(());
         }
-        let samples_ahead = self.session().draws_ahead;
-        let sequences = &self.sequences;
         self.order.clear();
-        self.order.extend((0..sequences.len()).filter(|&i| sequences[i].is_running()));
-        let samples_ahead = samples_ahead && !self.order.is_empty();
+        self.order.extend((0..self.sequences.len()).filter(|&i| self.sequences[i].is_running()));
+        let has_guesses = self.guess();
+        self.guesses.begin_step();
+        let sequences = &self.sequences;
+        let samples_ahead = self.session().draws_ahead && !has_guesses && !self.order.is_empty();
         let begun = match samples_ahead && self.order.iter().all(|&i| sequences[i].samples_on_device()) {
             true => self.begin_drawing(),
             false => self.begin_reading(),
@@ -191,11 +195,15 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let landed = match flight {
             Flight::Reading { n_first, n_decoding, has_begun } => {
                 let read = if has_begun { self.finish_reading(n_first, n_decoding) } else { Ok(()) };
-                read.and_then(|()| self.draw(hear))
+                read.and_then(|()| self.check_guesses(hear)).and_then(|()| self.draw(hear))
             }
             Flight::Drawing => self.finish_drawing(hear),
         };
-        landed.inspect_err(|e| self.fail(e))?;
+        landed.inspect_err(|e| {
+            self.session.borrow_mut().drop_guesses();
+            self.fail(e);
+        })?;
+        self.guesses.end_step();
         self.interrupt(|sequence| sequence.is_broken, hear);
         self.retire()
     }
@@ -223,12 +231,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             });
             wanted = Wanted::All;
         }
+        let n_rows = order[..n_first].iter().map(|&i| sequences[i].next().len()).sum::<usize>().max(n_first);
         let n_decoding = order[..n_first].iter().filter(|&&i| !sequences[i].unread.is_empty()).count();
         let most = match prefill {
-            Some(bound) if n_decoding > 0 && order.len() > n_first => n_first.saturating_add(bound.tokens(n_decoding)),
+            Some(bound) if n_decoding > 0 && order.len() > n_first => n_rows.saturating_add(bound.tokens(n_decoding)),
             _ => usize::MAX,
         };
-        if most <= n_first {
+        if most <= n_rows {
             order.truncate(n_first);
         }
         let has_begun = session.borrow_mut().begin_some(&Reads { order, sequences }, most, wanted)? > 0;
@@ -241,8 +250,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         session.finish_read()?;
         let n_prompt = session.n_read()[n_first..].iter().sum();
         let took = session.clock.stop();
-        if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0) {
+        let n_rows: usize = session.n_read().iter().sum();
+        // A step with guesses takes longer than a step that only decodes.
+        if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0 && (n_prompt > 0 || n_rows == n_decoding)) {
             bound.learn(n_prompt, n_decoding, took);
+        }
+        if n_prompt == 0 {
+            self.guesses.set_size(n_rows, 1);
         }
         self.pool()?;
         let Batcher { session, sequences, order, .. } = self;
@@ -256,7 +270,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         for k in 0..self.order.len() {
             let (i, n_read) = (self.order[k], self.session().n_read()[k]);
             let sequence = &mut self.sequences[i];
+            if sequence.n_guesses > 0 {
+                continue;
+            }
             sequence.unread.drain(..n_read);
+            sequence.is_behind &= sequence.unread.len() > 1;
             sequence.reads_prompt &= !sequence.unread.is_empty();
             if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
                 self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
@@ -310,7 +328,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         for &i in order.iter() {
             let sequence = &mut sequences[i];
             // A cancelled job, and a job with a limit of 0 tokens, have already ended, so nothing is sampled for them.
-            if !sequence.is_live() {
+            if !sequence.is_live() || sequence.error.is_some() {
                 continue;
             }
             sequence.is_stuck = false;

@@ -56,6 +56,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let snapshot = session.snapshot(self.sequences[at].continuation.slot)?;
         self.has_samplers = false;
         let sequence = self.sequences.remove(at);
+        self.guesses.forget(job);
         let slots = sequence.followers.iter().map(|follower| follower.continuation.slot).chain([sequence.continuation.slot]);
         slots.into_iter().try_for_each(|slot| session.close(slot))?;
         self.swapped.push(Swapped { sequence, snapshot });
