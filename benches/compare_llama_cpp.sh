@@ -1,12 +1,13 @@
 #!/usr/bin/env bash
-# Compare wingbeat's CPU executor with llama.cpp: same synthetic RWKV-7 weights, both engines in turn (A B A B …), medians and ratios.
+# Compare wingbeat's CPU executor with llama.cpp: same synthetic RWKV-7 or GLM-4 weights, both engines in turn (A B A B …), medians and ratios.
 #
-# usage: benches/compare_llama_cpp.sh [--rounds N] [--model NAME] [--formats LIST] [--prompt LIST] [--gen G] [--threads T]
+# usage: benches/compare_llama_cpp.sh [--rounds N] [--model NAME] [--formats LIST] [--prompt LIST] [--gen G] [--depth D] [--threads T]
 #   --rounds N      runs of each engine (default 3)
-#   --model M       an RWKV-7 by its `wingbeat bench --synthetic` name (default rwkv7-0.1b)
+#   --model M       an RWKV-7 or GLM-4 by its `wingbeat bench --synthetic` name (default rwkv7-0.1b)
 #   --formats LIST  weight formats, of f16, i8 and i4 (default f16,i8,i4); llama.cpp's files have F16, Q8_0 and Q4_0
 #   --prompt LIST   prefill lengths in tokens (default 128,512)
 #   --gen G         tokens to decode (default 64)
+#   --depth D       tokens that are read before decoding (default 0)
 #   --threads T     threads of both engines (default: all cores)
 #
 # Environment:
@@ -24,11 +25,12 @@ set -euo pipefail
 # shellcheck source=benches/options.sh
 . "$(dirname "$0")/options.sh"
 
-rounds=3 model=rwkv7-0.1b formats=f16,i8,i4 prompt=128,512 gen=64 threads=$(nproc)
-options rounds model formats prompt gen threads -- "$@"
+rounds=3 model=rwkv7-0.1b formats=f16,i8,i4 prompt=128,512 gen=64 depth=0 threads=$(nproc)
+options rounds model formats prompt gen depth threads -- "$@"
 positive rounds gen threads
 command -v python3 >/dev/null || die "python3 not found"
-[[ $model == rwkv7-* ]] || die "--model: expected the name of a synthetic RWKV-7, found '$model'" 2
+[[ $model == rwkv7-* || $model == glm4-* ]] || die "--model: expected the name of a synthetic RWKV-7 or GLM-4, found '$model'" 2
+[[ $depth =~ ^[0-9]+$ ]] || die "--depth: expected a whole number, found '$depth'" 2
 
 root=$(cd "$(dirname "$0")/.." && pwd)
 peers=${WINGBEAT_PEERS:-$root/target/peers}
@@ -78,7 +80,7 @@ if [ ! -f "$file" ]; then
   mv "$peers/part-$model.safetensors" "$file"
 fi
 if [ ! -f "$peers/$model-f16.gguf" ]; then
-  "$venv/bin/python" "$root/benches/rwkv7_gguf.py" "$file" "$peers/part.gguf"
+  "$venv/bin/python" "$root/benches/${model%%-*}_gguf.py" "$file" "$peers/part.gguf"
   mv "$peers/part.gguf" "$peers/$model-f16.gguf"
 fi
 declare -A types=([f16]=F16 [i8]=Q8_0 [i4]=Q4_0) ours=([f16]="--dtype f16" [i8]="--quant i8" [i4]="--quant i4")
@@ -98,7 +100,7 @@ for ((round = 1; round <= rounds; round++)); do
   for format in "${formats[@]}"; do
     echo "round $round of $rounds, $format" >&2
     # Decoding and prefill run apart: both engines then start each test in the same state.
-    for test in "-p 0 -n $gen" "-p $prompt -n 0"; do
+    for test in "-p 0 -n $gen -d $depth" "-p $prompt -n 0"; do
       name=$format-${test:3:1}-$round
       # shellcheck disable=SC2086
       "$wingbeat" bench -m "$file" --device cpu --threads "$threads" ${ours[$format]} $test -r 1 -o json >"$peers/logs/ours-$name.json" \
@@ -112,10 +114,10 @@ done
 
 # --- table -----------------------------------------------------------------------------------------------------------------
 
-python3 - "$peers/logs" "$rounds" "$model" "$threads" "$prompt" "$gen" "${formats[@]}" <<'PY'
+python3 - "$peers/logs" "$rounds" "$model" "$threads" "$prompt" "$gen" "$depth" "${formats[@]}" <<'PY'
 import json, re, statistics, sys
 
-logs, rounds, model, threads, prompt, gen = sys.argv[1:7]
+logs, rounds, model, threads, prompt, gen, depth = sys.argv[1:8]
 types = {"f16": "F16", "i8": "Q8_0", "i4": "Q4_0"}
 tests = [(0, int(gen))] + [(int(p), 0) for p in prompt.split(",")]
 
@@ -140,10 +142,11 @@ vectors = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_tile") if na
 print(f"model {model}, {rounds} rounds in turn, {threads} threads, tokens per second: median (min to max); ratio: median of the rounds' ratios")
 print(f"{cpu.get('model name', '?')}: {' '.join(vectors)}")
 rows = [("test", "wingbeat", "llama.cpp", "ratio")]
-for format in sys.argv[7:]:
+for format in sys.argv[8:]:
     for test in tests:
         ours, theirs = speeds("ours", format, test), speeds("llama", format, test)
-        name = f"decode {test[1]}" if test[0] == 0 else f"prefill {test[0]}"
+        behind = f" behind {depth}" if int(depth) else ""
+        name = f"decode {test[1]}{behind}" if test[0] == 0 else f"prefill {test[0]}"
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))
         rows.append((f"{name}, {format} : {types[format]}", spread(ours), spread(theirs), f"{ratio:.2f}"))
 widths = [max(len(row[i]) for row in rows) for i in range(4)]
