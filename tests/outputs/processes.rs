@@ -277,7 +277,9 @@ fn what_a_killed_run_left_is_removed_and_what_is_written_stays() {
     let mut running = command(&["bench", "--synthetic", "rwkv7-0.1b", "-p", "0", "-n", "0", "--write"]);
     let mut running = running.arg(folder.path().join("b.safetensors")).stdin(Stdio::null()).spawn().unwrap();
     let began = Instant::now();
-    while names(folder.path()) == left || names(folder.path()).is_empty() {
+    // The run may make and remove a first file, to check that it can write.
+    let is_written = |name: &String| std::fs::metadata(folder.path().join(name)).is_ok_and(|file| file.len() > 0);
+    while names(folder.path()) == left || !names(folder.path()).iter().any(is_written) {
         assert!(running.try_wait().unwrap().is_none() && began.elapsed() < Duration::from_secs(100));
         std::thread::sleep(Duration::from_millis(1));
     }

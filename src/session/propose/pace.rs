@@ -89,7 +89,7 @@ impl Pace {
         match (below.next(), above) {
             (Some((x, time)), _) if x == n as f64 => Some(time),
             (Some(low), Some(high)) => Some((TRIED * line(low, high)).max(low.1)),
-            (Some((x, time)), None) => Some(match below.last() {
+            (Some((x, time)), None) => Some(match below.next_back() {
                 Some(first) => line(first, (x, time)),
                 None => time * (1.0 + HOPED * (n as f64 - x)),
             }),
