@@ -32,6 +32,24 @@ def test_a_text_is_whole_or_comes_in_pieces(model: wingbeat.Model) -> None:
     assert by_array.tokens == answer.tokens
 
 
+def test_guesses_change_no_text(model: wingbeat.Model) -> None:
+    prompt = "And God said, Let there be light: and there was light. And God said, Let there be"
+    plain = model.generate(prompt, max_tokens=40, seed=5, temperature=0)
+    assert (plain.timings.drafted, plain.timings.accepted) == (0, 0)
+    with wingbeat.Model.embedded(device="cpu", dtype="f32", speculate="ngram", draft_tokens=4) as guessing:
+        answer = guessing.generate(prompt, max_tokens=40, seed=5, temperature=0)
+        assert answer.tokens == plain.tokens
+        assert 0 <= answer.timings.accepted <= answer.timings.drafted and answer.timings.drafted > 0
+        assert guessing.generate(prompt, max_tokens=40, seed=5, temperature=0, speculate="off").timings.drafted == 0
+    with wingbeat.Model.embedded(device="cpu", dtype="f32", draft=TINY[7], draft_quant="i8", draft_tokens=2) as guessing:
+        answer = guessing.generate(prompt, max_tokens=40, seed=5, temperature=0)
+        assert answer.tokens == plain.tokens and answer.timings.accepted > 0
+    with pytest.raises(wingbeat.WingbeatError, match="no memory for guesses"):
+        model.generate(prompt, speculate="ngram")
+    with pytest.raises(wingbeat.WingbeatError, match="draft needs a draft model"):
+        wingbeat.Model.embedded(device="cpu", speculate="draft")
+
+
 def test_a_request_has_the_fields_of_the_server(model: wingbeat.Model) -> None:
     answer = model.generate(PROMPT, n=3, seed=7, max_tokens=6, logprobs=2, stop=[" the"], logit_bias={10: -5.0})
     assert [choice.index for choice in answer.choices] == [0, 1, 2]
