@@ -5,6 +5,7 @@ use super::sequence::Sequence;
 use super::step::{Hear, Teller};
 use super::{Batcher, JobId};
 use crate::error::{Error, Result};
+use crate::exec::wait::{MAY_BLOCK, would_block};
 use crate::session::propose::{Base, Draft, Offer, Pace, Proposer, Wish, free_proposers};
 use crate::session::speculation::{MAX_GUESSES, MOST_GUESSES, Speculate};
 use crate::session::{Model, Session, caught};
@@ -123,8 +124,8 @@ impl Guesses {
     /// Asks the proposers that take time for the chosen numbers of guesses.
     fn ask(&mut self, candidates: &mut [Candidate], sequences: &mut [Sequence], model: &Model) {
         for (by, proposer) in self.proposers.iter_mut().enumerate().filter(|(_, proposer)| proposer.seconds().is_some()) {
-            let mut chosen: Vec<&mut Candidate> = candidates.iter_mut().filter(|candidate| candidate.by == by && candidate.n > 0).collect();
-            chosen.sort_by_key(|candidate| candidate.sequence);
+            // The candidates are in the order of their sequences.
+            let chosen: Vec<&mut Candidate> = candidates.iter_mut().filter(|candidate| candidate.by == by && candidate.n > 0).collect();
             let mut wishes = Vec::new();
             for (i, sequence) in sequences.iter_mut().enumerate() {
                 let candidate = chosen.iter().find(|candidate| candidate.sequence == i);
@@ -160,8 +161,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// largest number of jobs that run at once.
     ///
     /// # Errors
-    /// `Model` if the draft has another vocabulary or predicts no tokens; the errors of [`Session::new`].
+    /// `Model` if the draft has another vocabulary or predicts no tokens; the errors of [`Session::new`]; `Device` in a browser.
     pub fn set_draft(&mut self, draft: &Model, n_texts: usize) -> Result<()> {
+        if !MAY_BLOCK {
+            return Err(would_block().hint("leave the draft model out"));
+        }
         let draft = Draft::new(draft, self.session().model(), n_texts)?;
         self.guesses.proposers.retain(|proposer| proposer.kind() != Some(Speculate::Draft));
         self.add_proposer(Box::new(draft));
