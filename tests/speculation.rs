@@ -1,4 +1,4 @@
-//! Tests speculation: a text must be the same with guesses and without, whoever guesses and however wrong the guesses are, and so must its state.
+//! Tests speculation: a text must be the same with guesses and without, for every proposer and any number of wrong guesses, and so must its state.
 
 use crate::support::{adapter, caps, goldens, made, options, tiny, unwatched};
 use std::collections::HashMap;

@@ -254,7 +254,6 @@ impl Session {
         step.clear();
         moves.clear();
         rows.clear();
-        unsettled.clear();
         *hidden = None;
         for part in parts.iter_mut() {
             let contents = self.contents(part.slot)?;

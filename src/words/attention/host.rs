@@ -60,7 +60,7 @@ impl Sequence<'_> {
     pub fn attend<'q>(&self, n: usize, before: usize, q: impl Fn(usize) -> &'q [f32], mut put: impl FnMut(usize, usize, &[f32])) {
         let (size, heads) = (self.of.of.head_size, self.of.of.n_kv_heads);
         let group = self.of.of.n_heads / heads;
-        // A tile has queries that read the same keys: those of a few tokens, for one head of keys. A pair is a token and the query's own head.
+        // A tile has the queries of a few tokens for one head of keys, which read the same keys. A pair is a token and the query's own head.
         let mut tiles: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
         let tokens = (MOST_ROWS / group).max(1);
         for first in (0..n).step_by(tokens) {
