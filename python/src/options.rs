@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use wingbeat::cli::MAX_THREADS;
-use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculate, Task};
+use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculation, Task};
 
 /// What `Model` was called with: the options of the library and of this binding, by name.
 pub struct LoadOptions {
@@ -130,10 +130,8 @@ impl LoadOptions {
         let named = |name| self.get(name).map(|path| ModelSource::Path(Path::new(path).into()));
         options.reranker = named("reranker").map(|source| load(&source, beside)).transpose()?;
         options.draft = named("draft").map(|source| load(&source, &self.draft(beside)?)).transpose()?;
-        let default = if options.draft.is_some() { Speculate::Auto } else { Speculate::Off };
-        options.speculation.by = self.get("speculate").map_or(Ok(default), str::parse)?;
-        options.speculation.n_guesses = count("draft_tokens")?;
-        options.speculation.check(options.draft.is_some())?;
+        let by = self.get("speculate").map(str::parse).transpose()?;
+        options.speculation = Speculation::chosen(by, count("draft_tokens")?, options.draft.is_some())?;
         Ok(options)
     }
 }

@@ -31,7 +31,8 @@ impl Reader {
             None => {
                 let model = engine.model();
                 // The beginnings that texts share take blocks of the KV cache once, wherever they are nested.
-                let idle = Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + MAX_NESTED * TOKENS_PER_BLOCK), ..Idle::default() };
+                let idle =
+                    Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + MAX_NESTED * TOKENS_PER_BLOCK), ..Idle::default() };
                 Session::with_idle(model, engine.stats().slots, idle)?
             }
         };

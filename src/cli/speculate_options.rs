@@ -33,10 +33,7 @@ impl SpeculateArgs {
     /// # Errors
     /// `Usage` if flags are missing.
     pub fn speculation(&self) -> Result<Speculation> {
-        let default = if self.draft.is_some() { Speculate::Auto } else { Speculate::Off };
-        let speculation = Speculation { by: self.speculate.unwrap_or(default), n_guesses: self.draft_tokens.map(|n| n as usize) };
-        speculation.check(self.draft.is_some())?;
-        Ok(speculation)
+        Speculation::chosen(self.speculate, self.draft_tokens.map(|n| n as usize), self.draft.is_some())
     }
 
     /// Loads the draft model for `model`. `beside` are the options of a further model beside it. Returns `None` without `--draft`.

@@ -89,6 +89,16 @@ impl Speculation {
         Speculation { by, n_guesses: None }
     }
 
+    /// Returns the settings of a caller who may have left some unset, and checks them. Without `by`, texts guess if there is a draft model.
+    ///
+    /// # Errors
+    /// The errors of [`check`](Self::check).
+    pub fn chosen(by: Option<Speculate>, n_guesses: Option<usize>, has_draft: bool) -> Result<Speculation> {
+        let default = if has_draft { Speculate::Auto } else { Speculate::Off };
+        let speculation = Speculation { by: by.unwrap_or(default), n_guesses };
+        speculation.check(has_draft).map(|()| speculation)
+    }
+
     /// Checks the settings. `has_draft` is true if there is a draft model.
     ///
     /// # Errors
