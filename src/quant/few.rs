@@ -19,6 +19,8 @@ pub fn most(isa: Isa) -> usize {
     }
 }
 
+/// Determines whether a CPU of this architecture may take more than four tokens. Elsewhere their loops are not compiled.
+const WIDE: bool = cfg!(all(target_arch = "x86_64", has_avx512));
 /// The number of rows that more than four tokens are multiplied by together.
 const HALF: usize = STRIP / 2;
 /// Codes are prefetched at least this many bytes ahead of the loop.
@@ -55,11 +57,11 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
             2 => isa.with(Few::<C, 2, STRIP> { rows, out, out_stride, codes }),
             3 => isa.with(Few::<C, 3, STRIP> { rows, out, out_stride, codes }),
             4 => isa.with(Few::<C, 4, STRIP> { rows, out, out_stride, codes }),
-            5 => isa.with(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
-            6 => isa.with(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
-            7 => isa.with(Few::<C, 7, HALF> { rows, out, out_stride, codes }),
-            8 => isa.with(Few::<C, 8, HALF> { rows, out, out_stride, codes }),
-            n => panic!("expected 1 to 8 tokens, found {n}"),
+            5 if WIDE => isa.with(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
+            6 if WIDE => isa.with(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
+            7 if WIDE => isa.with(Few::<C, 7, HALF> { rows, out, out_stride, codes }),
+            8 if WIDE => isa.with(Few::<C, 8, HALF> { rows, out, out_stride, codes }),
+            n => panic!("expected 1 to {} tokens, found {n}", most(isa)),
         }
     }
 }
