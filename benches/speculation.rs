@@ -1,7 +1,7 @@
 //! Measures how much faster a single text is with guesses, on models with random weights. A processor forces the text, and no proposer but
 //! the one of 3 and 4 knows it.
 //!
-//! `cargo bench --bench speculation -- [--models NAMES] [--formats LIST] [--device D] [--rounds N] [--tokens N] [--draft NAME]`
+//! `cargo bench --bench speculation -- [--models NAMES] [--formats LIST] [--device D] [--rounds N] [--tokens N] [--draft NAME] [--tests LIST]`
 //!
 //! 1. Copying: the answer repeats a prompt of 500 tokens; `ngram` guesses.
 //! 2. Nothing to guess: no pair of tokens occurs twice; `ngram` and `auto` guess. With --draft, also a draft model with random weights.
@@ -25,6 +25,8 @@ struct Flags {
     rounds: usize,
     tokens: usize,
     draft: Option<String>,
+    /// The numbers of the tests to run.
+    tests: String,
 }
 
 fn flags() -> Flags {
@@ -35,6 +37,7 @@ fn flags() -> Flags {
         rounds: 5,
         tokens: 192,
         draft: None,
+        tests: "1,2,3,4".into(),
     };
     let mut args = std::env::args().skip(1).filter(|arg| arg != "--bench");
     while let Some(name) = args.next() {
@@ -47,6 +50,7 @@ fn flags() -> Flags {
             "--rounds" => flags.rounds = value.parse().expect("a number of rounds"),
             "--tokens" => flags.tokens = value.parse().expect("a number of tokens"),
             "--draft" => flags.draft = Some(value),
+            "--tests" => flags.tests = value,
             _ => panic!("unknown flag {name}"),
         }
     }
@@ -181,23 +185,34 @@ fn main() {
                     model.device().name
                 )
             };
-            head("copying");
-            compare(&model, flags.rounds, &prompt, &copied, &[off(), variant("ngram", Speculate::Ngram, None)]);
-            head("nothing to guess");
-            let mut variants = vec![off(), variant("ngram", Speculate::Ngram, None), variant("auto", Speculate::Auto, None)];
-            if let Some(draft) = &draft {
-                let by_model = |name: &str, by| Variant { draft: Some(draft), right: None, ..variant(name, by, None) };
-                variants.extend([by_model("draft", Speculate::Draft), by_model("auto with draft", Speculate::Auto)]);
+            let is_chosen = |test: char| flags.tests.contains(test);
+            if is_chosen('1') {
+                head("copying");
+                compare(&model, flags.rounds, &prompt, &copied, &[off(), variant("ngram", Speculate::Ngram, None)]);
             }
-            compare(&model, flags.rounds, &prompt, &new, &variants);
-            head("every guess is right");
-            let by_count = (1..=8).map(|k| variant(&format!("{k}"), Speculate::Draft, Some(k)));
-            let variants: Vec<_> = [off()].into_iter().chain(by_count).chain([variant("as many as pay", Speculate::Draft, None)]).collect();
-            compare(&model, flags.rounds, &prompt, &new, &variants);
-            head("a share is right");
-            let share = |right: f64| Variant { right: Some(right), ..variant(&format!("{:.0} %", 100.0 * right), Speculate::Draft, None) };
-            let variants: Vec<_> = [off()].into_iter().chain([0.9, 0.8, 0.6, 0.4, 0.0].map(share)).collect();
-            compare(&model, flags.rounds, &prompt, &new, &variants);
+            if is_chosen('2') {
+                head("nothing to guess");
+                let mut variants = vec![off(), variant("ngram", Speculate::Ngram, None), variant("auto", Speculate::Auto, None)];
+                if let Some(draft) = &draft {
+                    let by_model = |name: &str, by| Variant { draft: Some(draft), right: None, ..variant(name, by, None) };
+                    variants.extend([by_model("draft", Speculate::Draft), by_model("auto with draft", Speculate::Auto)]);
+                }
+                compare(&model, flags.rounds, &prompt, &new, &variants);
+            }
+            if is_chosen('3') {
+                head("every guess is right");
+                let by_count = (1..=8).map(|k| variant(&format!("{k}"), Speculate::Draft, Some(k)));
+                let variants: Vec<_> =
+                    [off()].into_iter().chain(by_count).chain([variant("as many as pay", Speculate::Draft, None)]).collect();
+                compare(&model, flags.rounds, &prompt, &new, &variants);
+            }
+            if is_chosen('4') {
+                head("a share is right");
+                let share =
+                    |right: f64| Variant { right: Some(right), ..variant(&format!("{:.0} %", 100.0 * right), Speculate::Draft, None) };
+                let variants: Vec<_> = [off()].into_iter().chain([0.9, 0.8, 0.6, 0.4, 0.0].map(share)).collect();
+                compare(&model, flags.rounds, &prompt, &new, &variants);
+            }
         }
     }
 }

@@ -288,8 +288,9 @@ fn compare(name: &str, model: &Model, n: usize, n_guesses: &[usize]) {
         assert!(forced[1] > forced[0] / 2, "{name}: {forced:?}");
     }
     check("its own draft", &By::Draft(model), Some(4));
-    // The model itself is a draft that is always right, also for sampled tokens, but it does not know the rules of a text.
-    let free: Vec<Case> = cases.into_iter().map(|case| Case { has_rules: false, ..case }).collect();
+    // The model itself is a draft that is always right, also for sampled tokens, but it does not know the rules of a text, and reads only the last
+    // tokens of a prompt of more than 32.
+    let free: Vec<Case> = cases.into_iter().filter(|case| case.prompt.len() <= 32).map(|case| Case { has_rules: false, ..case }).collect();
     let (_, own) = run(&free, &By::Draft(model), Some(3), &[]);
     assert!(own[1] * 20 > own[0] * 19, "{name}: {own:?}");
 }

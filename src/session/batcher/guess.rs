@@ -12,8 +12,12 @@ use crate::session::{Model, Session, caught};
 use std::borrow::{Borrow, BorrowMut};
 use web_time::Instant;
 
-/// After this many steps without a guess, a proposer that takes time is tried again.
+/// After this many steps without a guess, a proposer that takes time is tried again; after twice as many if the last try was wrong, and so on.
 const TRY_AGAIN: usize = 64;
+/// The largest number of such doublings.
+const MOST_DOUBLINGS: u32 = 4;
+/// The largest number of guesses of a proposer that takes time, until a guess for the text was right.
+const FIRST: usize = 2;
 
 /// The proposers of a batcher and the times of its steps.
 pub struct Guesses {
@@ -87,6 +91,9 @@ impl Guesses {
             let right = guessing.right(by, proposer.expected());
             let mut offer = Offer { right, seconds: proposer.seconds().unwrap_or(0.0), most, n_unread };
             let mut guesses = Vec::new();
+            if proposer.seconds().is_some() && settings.n_guesses.is_none() && !guessing.record(by).was_right {
+                offer.most = most.min(FIRST);
+            }
             if proposer.seconds().is_none() {
                 let mut wish = [Wish { key, tokens: &guessing.tokens, continuation, vocab: model.vocab(), most, guesses }];
                 propose(proposer.as_mut(), &mut wish, model);
@@ -113,8 +120,9 @@ impl Guesses {
             let record = guessing.record(candidate.by);
             record.n_idle = if count > 0 { 0 } else { record.n_idle + 1 };
             candidate.n = if candidate.is_fixed { candidate.offer.most } else { count };
-            if candidate.offer.seconds > 0.0 && record.n_idle > TRY_AGAIN {
+            if candidate.offer.seconds > 0.0 && record.n_idle > TRY_AGAIN << record.n_tries.min(MOST_DOUBLINGS) {
                 (record.n_idle, candidate.n) = (0, candidate.n.max(1));
+                record.n_tries += 1;
             }
             candidate.n = candidate.n.min(left);
             left -= candidate.n;
@@ -255,6 +263,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                     break;
                 }
                 n_right += 1;
+            }
+            if let Some(guessing) = &sequence.guessing {
+                all.proposers[guessing.by].learn(sequence.job.index(), n_right, n_guesses.min(n_right + 1));
             }
             sequence.continuation.drafted += n_guesses;
             sequence.continuation.accepted += n_right;

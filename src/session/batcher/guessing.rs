@@ -26,8 +26,12 @@ pub struct Record {
     right: f64,
     /// The number of guesses that were compared with the text.
     n: usize,
+    /// True after a guess was right.
+    pub was_right: bool,
     /// The number of steps since the last guess.
     pub n_idle: usize,
+    /// How many times the proposer was tried again since its last right guess.
+    pub n_tries: u32,
 }
 
 impl Guessing {
@@ -70,5 +74,8 @@ impl Guessing {
         let weight = (1.0 / (record.n + 2) as f64).max(NEW);
         record.right += weight * (f64::from(u8::from(is_right)) - record.right);
         record.n += 1;
+        if is_right {
+            (record.was_right, record.n_tries) = (true, 0);
+        }
     }
 }

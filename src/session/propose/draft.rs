@@ -1,83 +1,69 @@
 //! Guesses by a draft model: a smaller model with the same vocabulary, on its own device and in its own number formats.
 
+use super::followed::Texts;
 use super::{Proposer, Wish};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
+use crate::session::Model;
 use crate::session::speculation::Speculate;
-use crate::session::{MAX_SLOTS, Model, Session, Slot};
-use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::time::Duration;
 use web_time::Instant;
 
 /// The weight of a new time in the running mean.
 const NEW: f64 = 0.2;
-/// The largest number of tokens of a text that one step reads. If more are unread, the text has no guesses in this step.
-const MOST_READ: usize = 128;
-/// A reading of at most this many tokens per text belongs to the time of its guesses. A longer reading happens once per text.
+/// A reading of at most this many tokens per text belongs to the time of its guesses. A longer reading is rare.
 const SHORT: usize = 16;
+/// The share of right guesses that the first text expects.
+const EXPECTED: f64 = 0.7;
+/// The weight of a step in the share that new texts expect.
+const OF_STEP: f64 = 0.05;
+/// The least share that a new text expects, so that a draft which was useless for earlier texts is tried.
+const LEAST: f64 = 0.2;
 
 /// Guesses with a draft model. The draft draws with a copy of the text's own sampler, and so with the same random numbers: where both models expect
 /// the same tokens, the draft also guesses sampled tokens.
 pub struct Draft {
-    session: Session,
-    texts: HashMap<usize, Followed>,
+    texts: Texts,
     /// The mean time of a guess in seconds.
     seconds: f64,
+    /// The running share of right guesses in all texts.
+    right: f64,
     /// True after the device of the draft failed. There are no further guesses then.
     has_failed: bool,
-}
-
-/// The slots that follow a text.
-struct Followed {
-    /// The slot that has read tokens of the text.
-    slot: Slot,
-    /// A fork of `slot` that has also read the last guesses, and these guesses.
-    ahead: Option<(Slot, Vec<u32>)>,
 }
 
 impl Draft {
     /// Opens a session of the draft model for the guesses of `n_texts` texts of `model`.
     ///
     /// # Errors
-    /// `Model` if the two models have different vocabularies, or the draft predicts no tokens; the errors of [`Session::new`].
+    /// `Model` if the two models have different vocabularies, or the draft predicts no tokens; the errors of
+    /// [`Session::new`](crate::session::Session::new).
     pub fn new(draft: &Model, model: &Model, n_texts: usize) -> Result<Draft> {
         draft.check_drafts_for(model)?;
-        let session = Session::new(draft, (2 * n_texts).clamp(2, MAX_SLOTS))?;
-        Ok(Draft { session, texts: HashMap::new(), seconds: 0.0, has_failed: false })
+        Ok(Draft { texts: Texts::new(draft, n_texts)?, seconds: 0.0, right: EXPECTED, has_failed: false })
     }
 
     /// Adds the guesses. Returns when the guesses began.
     fn guess(&mut self, wishes: &mut [Wish<'_>]) -> Result<Instant> {
         let mut began = Instant::now();
-        let mut work: Vec<(Slot, &[u32])> = Vec::new();
+        let texts = &mut self.texts;
+        let mut work = Vec::new();
         for wish in &mut *wishes {
-            let (slot, mut unread) = self.follow(wish)?;
-            if unread.len() > MOST_READ {
-                (unread, wish.most) = (&unread[..MOST_READ], 0);
-            }
-            // A draft with attention may have no room left.
-            let room = self.session.n_left(slot)?.unwrap_or(usize::MAX);
-            wish.most = wish.most.min(room.saturating_sub(unread.len()));
-            if unread.len() <= room && !unread.is_empty() {
-                work.push((slot, unread));
-            }
+            wish.most = wish.most.min(texts.follow(wish.key, wish.tokens, &mut work)?);
         }
         let is_short = work.iter().all(|(_, unread)| unread.len() <= SHORT);
-        let Draft { session, texts, .. } = self;
-        session.prefill_many(&work, &mut |_, _| ())?;
+        texts.session.prefill_many(&work, &mut |_, _| ())?;
         if !is_short {
             began = Instant::now();
         }
         let mut samplers: Vec<Sampler> = wishes.iter().map(|wish| wish.continuation.sampler.clone()).collect();
-        let model = session.model().clone();
+        let model = texts.session.model().clone();
         for n_guessed in 0.. {
             let mut work = Vec::new();
             for (wish, sampler) in
                 wishes.iter_mut().zip(&mut samplers).filter(|(wish, _)| wish.guesses.len() == n_guessed && n_guessed < wish.most)
             {
-                let Some(Followed { slot, ahead }) = texts.get_mut(&wish.key) else { continue };
-                let logits = session.logits(ahead.as_ref().map_or(*slot, |(slot, _)| *slot))?;
+                let Some(logits) = texts.logits(wish.key)? else { continue };
                 // Settings that exclude every token are reported when the text itself is sampled.
                 let Ok(guess) = sampler.sample(logits) else { continue };
                 if wish.continuation.stop_ids.contains(&guess) {
@@ -86,39 +72,18 @@ impl Draft {
                 sampler.accept(guess, wish.continuation.weight(guess, model.vocab()));
                 wish.guesses.push(guess);
                 if wish.guesses.len() < wish.most {
-                    if ahead.is_none() {
-                        *ahead = Some((session.fork(*slot)?, Vec::new()));
-                    }
-                    if let Some((slot, read)) = ahead {
-                        read.push(guess);
-                        work.push((*slot, guess));
+                    match texts.guessed(wish.key, guess)? {
+                        Some(slot) => work.push((slot, guess)),
+                        None => wish.most = wish.guesses.len(),
                     }
                 }
             }
             if work.is_empty() {
                 break;
             }
-            session.decode_many(&work)?;
+            texts.session.decode_many(&work)?;
         }
         Ok(began)
-    }
-
-    /// Moves the slot of a text forward to the guesses that were right, and opens a slot for a new text. Returns the slot, and the tokens that it must
-    /// still read.
-    fn follow<'t>(&mut self, wish: &Wish<'t>) -> Result<(Slot, &'t [u32])> {
-        let Draft { session, texts, .. } = self;
-        let Followed { slot, ahead } = match texts.entry(wish.key) {
-            Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(new) => new.insert(Followed { slot: session.open()?, ahead: None }),
-        };
-        if let Some((fork, guesses)) = ahead.take() {
-            let since = wish.tokens.get(session.n_tokens(*slot)?..).unwrap_or_default();
-            // The draft must read at least one token, because the logits after the last token are needed.
-            let is_right = since.len() > guesses.len() && since.starts_with(&guesses);
-            let unused = if is_right { std::mem::replace(slot, fork) } else { fork };
-            session.close(unused)?;
-        }
-        Ok((*slot, &wish.tokens[session.n_tokens(*slot)?..]))
     }
 }
 
@@ -132,7 +97,7 @@ impl Proposer for Draft {
     }
 
     fn expected(&self) -> f64 {
-        0.7
+        self.right.max(LEAST)
     }
 
     fn is_available(&self) -> bool {
@@ -156,12 +121,13 @@ impl Proposer for Draft {
         self.seconds = if self.seconds == 0.0 { each } else { self.seconds + NEW * (each.min(3.0 * self.seconds) - self.seconds) };
     }
 
+    fn learn(&mut self, key: usize, n_right: usize, n_compared: usize) {
+        self.right += OF_STEP * (n_right as f64 / n_compared as f64 - self.right);
+        self.texts.earn(key, n_right);
+    }
+
     fn forget(&mut self, key: usize) {
-        let Some(Followed { slot, ahead }) = self.texts.remove(&key) else { return };
-        for slot in ahead.into_iter().map(|(slot, _)| slot).chain([slot]) {
-            // A slot that cannot be closed was not open.
-            let _ = self.session.close(slot);
-        }
+        self.texts.forget(key);
     }
 }
 

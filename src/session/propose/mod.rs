@@ -1,6 +1,7 @@
 //! Guesses the next tokens of a text. Each source of guesses (a proposer) has one file.
 
 mod draft;
+mod followed;
 mod forced;
 mod ngram;
 mod pace;
@@ -50,6 +51,9 @@ pub trait Proposer: Send {
 
     /// Guesses the next tokens of several texts. A guess that is no token id of the model is dropped, with all guesses after it.
     fn propose(&mut self, wishes: &mut [Wish<'_>]);
+
+    /// Hears how many guesses of a text were right, of those that the text was compared with. Only the last of them can be wrong.
+    fn learn(&mut self, _key: usize, _n_right: usize, _n_compared: usize) {}
 
     /// Frees what is stored for a text.
     fn forget(&mut self, _key: usize) {}
