@@ -13,7 +13,7 @@ length=short
 case "${1:-}" in short | long) length=$1; shift ;; esac
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "Python 3.10 or later is missing"
-packages=(pytest mypy pyright typing_extensions tqdm)
+packages=(pytest mypy pyright typing_extensions tqdm 'ray[data,serve]==2.60.0')
 if [ "$length" = short ]; then
   kind=quick pattern='wingbeat-*-abi3-linux_*.whl'
 else

@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md run, one after another."""
+"""The blocks of docs/python.md run, one after another, and so do those of docs/ray.md."""
 
 from __future__ import annotations
 
@@ -9,16 +9,35 @@ from pathlib import Path
 
 import pytest
 
-PAGE = Path(__file__).parents[2] / "docs" / "python.md"
+DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.filterwarnings("default")
-def test_the_page_runs() -> None:
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.M | re.S)
-    assert len(blocks) >= 6
+def printed(page: str) -> tuple[int, str]:
+    """Runs the blocks of a page. Returns their number and what they print."""
+    blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
     out = io.StringIO()
     names: dict[str, object] = {}
     with contextlib.redirect_stdout(out):
         for block in blocks:
-            exec(compile(block, str(PAGE), "exec"), names)
-    assert "tokens)" in out.getvalue()
+            exec(compile(block, page, "exec"), names)
+    return len(blocks), out.getvalue()
+
+
+@pytest.mark.filterwarnings("default")
+def test_the_page_runs() -> None:
+    n, out = printed("python.md")
+    assert n >= 6 and "tokens)" in out
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_the_page_of_ray_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RAY_AUTH_MODE", "disabled")
+    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    try:
+        n, out = printed("ray.md")
+    finally:
+        ray.shutdown()
+    lines = out.splitlines()
+    assert n == 1 and lines[:2] == ["{'done': 40, 'failed': 0, 'kept': 0}", "{'done': 0, 'failed': 0, 'kept': 40}"] and lines[2]

@@ -162,6 +162,7 @@ pages! {
     performance "docs/performance.md"
     python "docs/python.md"
     quantisation "docs/quantisation.md"
+    ray "docs/ray.md"
     safety "docs/safety.md"
     sampling "docs/sampling.md"
     speculation "docs/speculation.md"

@@ -1,0 +1,223 @@
+"""Many prompts on a Ray cluster: a dataset of prompts or messages in, a dataset of texts out."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import math
+import os
+import posixpath
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.fs
+import pyarrow.parquet
+import ray
+
+from ..errors import ClosedError, DeviceError, InputError, WingbeatError
+from .records import FIELDS, RESULT, request, result
+
+if TYPE_CHECKING:
+    from ray.data import Dataset
+
+    from ..answer import Answer
+    from ..model import Model
+
+_log = logging.getLogger("wingbeat")
+
+
+class RayBatch:
+    """Generates a text for each row of a dataset. Each actor of a pool loads the model once.
+
+    `model` is a path or a name, as of `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a smallest and
+    a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray does not know.
+    `settings` are the fields of `Settings`. A row can set them, too: its columns are the fields of a line of `wingbeat batch`. `seed` is the seed of the
+    run: a row's own seed follows from it and from the id.
+
+    The result has the id, the columns `keep`, and the fields that `wingbeat batch` writes. A row that fails has an `error`, and the job goes on.
+
+    Raises InputError if a setting is unknown or `actors` is wrong.
+    """
+
+    def __init__(
+        self,
+        model: str = "embedded",
+        *,
+        options: Mapping[str, Any] | None = None,
+        download: bool = False,
+        actors: int | tuple[int, int] = 1,
+        ray_args: Mapping[str, Any] | None = None,
+        batch_size: int = 64,
+        id_column: str = "id",
+        keep: Sequence[str] = (),
+        seed: int = 0,
+        **settings: Any,
+    ) -> None:
+        for name in settings:
+            if name not in FIELDS or name in ("prompt", "tokens", "messages"):
+                raise InputError(f"unknown setting {name!r}", field=name)
+        least = actors if isinstance(actors, int) else min(actors)
+        if least < 1 or batch_size < 1:
+            name, found = ("actors", actors) if least < 1 else ("batch_size", batch_size)
+            raise InputError(f"{name}: expected at least 1, found {found}", field=name)
+        self._actors, self._batch_size = actors, batch_size
+        self._ray_args = {"num_cpus": 1, **(ray_args or {})}
+        options = dict(options or {})
+        if options.get("device") == "cpu":
+            # Actors on the same machine share its cores.
+            options.setdefault("threads", max(1, math.ceil(self._ray_args["num_cpus"])))
+        self._id_column, self._keep = id_column, tuple(keep)
+        self._worker: dict[str, Any] = {
+            "model": model,
+            "options": options,
+            "download": download,
+            "id_column": id_column,
+            "keep": self._keep,
+            "seed": seed,
+            "settings": settings,
+        }
+
+    def __call__(self, dataset: Dataset) -> Dataset:
+        """Returns the dataset of the results. Nothing runs before it is read."""
+        return self._map(dataset, None)
+
+    def run(self, dataset: Dataset, folder: str) -> dict[str, int]:
+        """Writes the results into Parquet files of a folder, and skips rows whose ids have a result there. The folder may be of any file system that
+        PyArrow knows, such as `s3://bucket/results`.
+
+        A file appears when a batch is complete, so an interrupted run is resumed by the same call. Returns the numbers of rows: `done`, `failed`
+        and `kept`.
+        """
+        known = ray.put(_known(folder, self._id_column))
+        column = self._id_column
+
+        def is_new(batch: pa.Table) -> pa.Table:
+            done = ray.get(known)
+            return batch.filter(pa.array([id not in done for id in batch.column(column).to_pylist()], pa.bool_()))
+
+        rest = dataset.map_batches(is_new, batch_format="pyarrow", batch_size=None)
+        counts = {"done": 0, "failed": 0, "kept": len(ray.get(known))}
+        for batch in self._map(rest, folder).iter_batches(batch_size=None, batch_format="pyarrow"):
+            failed = batch.column("error").length() - batch.column("error").null_count
+            counts["failed"] += failed
+            counts["done"] += batch.num_rows - failed
+        return counts
+
+    def _map(self, dataset: Dataset, folder: str | None) -> Dataset:
+        least, most = (self._actors, self._actors) if isinstance(self._actors, int) else self._actors
+        pool = ray.data.ActorPoolStrategy(
+            min_size=least,
+            max_size=most,
+            # The next batch begins while the last texts of one end, so that no slot is idle.
+            max_concurrent_calls_per_actor=2,
+            enable_true_multi_threading=True,
+        )
+        # A block of many rows would keep all actors but one idle.
+        return dataset.repartition(target_num_rows_per_block=self._batch_size).map_batches(
+            _Worker,
+            fn_constructor_kwargs={**self._worker, "folder": folder},
+            compute=pool,
+            batch_size=self._batch_size,
+            batch_format="pyarrow",
+            **self._ray_args,
+        )
+
+
+class _Worker:
+    """An actor with a model."""
+
+    def __init__(
+        self,
+        model: str,
+        options: Mapping[str, Any],
+        download: bool,
+        id_column: str,
+        keep: Sequence[str],
+        seed: int,
+        settings: Mapping[str, Any],
+        folder: str | None,
+    ) -> None:
+        self._model = opened(model, download, options)
+        self._id_column, self._keep, self._seed, self._settings, self._folder = id_column, keep, seed, settings, folder
+        self._has_warned = False
+
+    def __call__(self, table: pa.Table) -> pa.Table:
+        if not self._has_warned:
+            self._has_warned = True
+            unused = [name for name in table.column_names if name not in FIELDS and name not in (self._id_column, *self._keep)]
+            if unused:
+                _log.warning("columns that are no fields of a request are not used: %s", ", ".join(unused))
+        rows = table.to_pylist()
+        results = [result(answer) for answer in self._answers(rows)]
+        first = [name for name in (self._id_column, *self._keep) if name in table.column_names]
+        columns = {name: table.column(name) for name in first}
+        for name, kind in RESULT:
+            columns[name] = pa.array([found.get(name) for found in results], kind)
+        done = pa.table(columns)
+        if self._folder is not None:
+            _write(done, self._folder, self._id_column)
+        return done
+
+    def _answers(self, rows: list[dict[str, Any]]) -> Iterator[Answer | WingbeatError]:
+        requests: list[dict[str, Any] | WingbeatError] = []
+        for row in rows:
+            try:
+                requests.append(request(row, self._id_column, self._seed))
+            except InputError as e:
+                requests.append(e)
+        answers = self._model.batch((r for r in requests if not isinstance(r, WingbeatError)), errors="return", **self._settings)
+        for asked in requests:
+            answer = asked if isinstance(asked, WingbeatError) else next(answers)
+            if isinstance(answer, (DeviceError, ClosedError)):
+                # No other row of this actor could run, either.
+                raise answer
+            yield answer
+
+
+def opened(model: str, download: bool, options: Mapping[str, Any]) -> Model:
+    """Loads a model on this machine."""
+    from ..model import Model
+
+    if model == "embedded":
+        return Model.embedded(progress=False, **options)
+    return Model(model, download=download, progress=False, **options)
+
+
+def _known(folder: str, id_column: str) -> frozenset[str | int]:
+    """Returns the ids of the results in a folder."""
+    files, path = _place(folder)
+    files.create_dir(path, recursive=True)
+    ids: set[str | int] = set()
+    for info in files.get_file_info(pa.fs.FileSelector(path)):
+        if info.extension == "parquet":
+            try:
+                ids.update(pa.parquet.read_table(info.path, columns=[id_column], filesystem=files).column(0).to_pylist())
+            except (OSError, KeyError, IndexError, pa.ArrowException) as e:
+                hint = "choose a folder of its own for the results"
+                raise InputError(f"{info.path}: expected results with the column {id_column!r}: {e}", field="folder", hint=hint) from e
+    return frozenset(id for id in ids if id is not None)
+
+
+def _write(table: pa.Table, folder: str, id_column: str) -> None:
+    """Writes the results that have an id. The name follows from the ids, so a batch that is done again replaces its file."""
+    table = table.filter(pa.array([id is not None for id in table.column(id_column).to_pylist()], pa.bool_()))
+    if not table.num_rows:
+        return
+    files, path = _place(folder)
+    name = hashlib.sha256(json.dumps(table.column(id_column).to_pylist()).encode()).hexdigest()[:32]
+    target = posixpath.join(path, f"{name}.parquet")
+    if not isinstance(files, pa.fs.LocalFileSystem):
+        # Object stores show an object when it is complete.
+        pa.parquet.write_table(table, target, filesystem=files)
+        return
+    pa.parquet.write_table(table, f"{target}.part", filesystem=files)
+    files.move(f"{target}.part", target)
+
+
+def _place(folder: str) -> tuple[pa.fs.FileSystem, str]:
+    if "://" in folder:
+        files, path = pa.fs.FileSystem.from_uri(folder)
+        return files, path
+    return pa.fs.LocalFileSystem(), os.path.abspath(folder)
