@@ -43,6 +43,7 @@ tools/test-page.sh || failed+=("the chat page")
 tools/test-web.sh long || failed+=("the package for browsers")
 printf '\n== the Python package\n'
 tools/test-python.sh long || failed+=("the Python package")
+tools/test-deploy.sh || failed+=("the group of servers in deploy/")
 command -v spirv-val >/dev/null || printf '\nSKIPPED: shaders were not checked with spirv-val (Debian: apt-get install spirv-tools)\n'
 
 if [ ${#failed[@]} -gt 0 ]; then
