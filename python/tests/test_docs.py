@@ -39,5 +39,4 @@ def test_the_page_of_ray_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         n, out = printed("ray.md")
     finally:
         ray.shutdown()
-    lines = out.splitlines()
-    assert n == 1 and lines[:2] == ["{'done': 40, 'failed': 0, 'kept': 0}", "{'done': 0, 'failed': 0, 'kept': 40}"] and lines[2]
+    assert n == 1 and out.splitlines()[:2] == ["{'done': 40, 'failed': 0, 'kept': 0}", "{'done': 0, 'failed': 0, 'kept': 40}"]

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyarrow.fs
-import pyarrow.parquet
 import ray
+from pyarrow import fs, parquet
 
 from ..errors import ClosedError, DeviceError, InputError, WingbeatError
 from .records import FIELDS, RESULT, request, result
@@ -99,7 +98,8 @@ class RayBatch:
 
         rest = dataset.map_batches(is_new, batch_format="pyarrow", batch_size=None)
         counts = {"done": 0, "failed": 0, "kept": len(ray.get(known))}
-        for batch in self._map(rest, folder).iter_batches(batch_size=None, batch_format="pyarrow"):
+        batches: Any = self._map(rest, folder).iter_batches(batch_size=None, batch_format="pyarrow")
+        for batch in batches:
             failed = batch.column("error").length() - batch.column("error").null_count
             counts["failed"] += failed
             counts["done"] += batch.num_rows - failed
@@ -190,10 +190,10 @@ def _known(folder: str, id_column: str) -> frozenset[str | int]:
     files, path = _place(folder)
     files.create_dir(path, recursive=True)
     ids: set[str | int] = set()
-    for info in files.get_file_info(pa.fs.FileSelector(path)):
+    for info in files.get_file_info(fs.FileSelector(path)):
         if info.extension == "parquet":
             try:
-                ids.update(pa.parquet.read_table(info.path, columns=[id_column], filesystem=files).column(0).to_pylist())
+                ids.update(parquet.read_table(info.path, columns=[id_column], filesystem=files).column(0).to_pylist())
             except (OSError, KeyError, IndexError, pa.ArrowException) as e:
                 hint = "choose a folder of its own for the results"
                 raise InputError(f"{info.path}: expected results with the column {id_column!r}: {e}", field="folder", hint=hint) from e
@@ -208,16 +208,16 @@ def _write(table: pa.Table, folder: str, id_column: str) -> None:
     files, path = _place(folder)
     name = hashlib.sha256(json.dumps(table.column(id_column).to_pylist()).encode()).hexdigest()[:32]
     target = posixpath.join(path, f"{name}.parquet")
-    if not isinstance(files, pa.fs.LocalFileSystem):
+    if not isinstance(files, fs.LocalFileSystem):
         # Object stores show an object when it is complete.
-        pa.parquet.write_table(table, target, filesystem=files)
+        parquet.write_table(table, target, filesystem=files)
         return
-    pa.parquet.write_table(table, f"{target}.part", filesystem=files)
+    parquet.write_table(table, f"{target}.part", filesystem=files)
     files.move(f"{target}.part", target)
 
 
-def _place(folder: str) -> tuple[pa.fs.FileSystem, str]:
+def _place(folder: str) -> tuple[fs.FileSystem, str]:
     if "://" in folder:
-        files, path = pa.fs.FileSystem.from_uri(folder)
+        files, path = fs.FileSystem.from_uri(folder)
         return files, path
-    return pa.fs.LocalFileSystem(), os.path.abspath(folder)
+    return fs.LocalFileSystem(), os.path.abspath(folder)

@@ -20,7 +20,6 @@ from typing import Any
 
 import aiohttp
 from ray import serve
-from ray.serve.config import RequestRouterConfig
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
@@ -57,10 +56,11 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         options = {"autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": slots}}
     if importlib.util.find_spec(_ROUTER) and importlib.util.find_spec("mmh3"):
         # Requests with the same x-session-id go to the same replica, whose prefix cache knows them.
-        options["request_router_config"] = RequestRouterConfig(request_router_class=f"{_ROUTER}:ConsistentHashRouter")
+        options["request_router_config"] = {"request_router_class": f"{_ROUTER}:ConsistentHashRouter"}
     # The server has a queue of its own, and answers 429 if the queue is full.
     options.update(max_ongoing_requests=4096, ray_actor_options=actor, graceful_shutdown_timeout_s=120, health_check_period_s=2)
-    return serve.deployment(Replica).options(name="wingbeat", **options).bind(flags)
+    deployment: Any = serve.deployment(Replica)
+    return deployment.options(name="wingbeat", **options).bind(flags)
 
 
 class Replica:
