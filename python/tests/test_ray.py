@@ -100,10 +100,13 @@ def test_a_killed_actor_loses_and_repeats_no_row(cluster: None, tmp_path: Path) 
             assert row["prompt"] == rows[row["id"]]["prompt"] and row["error"] is None
     # Nothing is left to do.
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    assert batch.run(ray.data.from_items(rows), str(folder)) == {"done": 0, "failed": 0, "kept": 500}
+    assert batch.run(ray.data.from_items(rows), str(folder)) == {"done": 0, "failed": 1, "kept": 499}
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    # Rows that are new are done.
-    assert batch.run(ray.data.from_items([*rows, {**rows[0], "id": "x"}][-1:]), str(tmp_path / "more"))["done"] == 1
+    # Errors are done again if they should.
+    rows[77]["top_p"] = 0.5
+    assert batch.run(ray.data.from_items(rows), str(folder), retry_errors=True) == {"done": 1, "failed": 0, "kept": 499}
+    results = ray.data.read_parquet(str(folder)).take_all()
+    assert sorted(row["id"] for row in results) == list(range(500)) and all(row["error"] is None for row in results)
 
 
 def test_rows_have_the_fields_of_a_line(cluster: None, tmp_path: Path) -> None:
@@ -139,6 +142,16 @@ def test_rows_have_the_fields_of_a_line(cluster: None, tmp_path: Path) -> None:
     assert found["torn"]["error"]["message"].startswith("expected JSON")
 
 
+def test_a_row_replaces_the_settings_of_all_rows() -> None:
+    from wingbeat.ray.records import request
+
+    given = {"temperature": 0.5, "regex": "a", "ban": [1], "dry_base": 2, "max_tokens": 3}
+    found = request({"id": 1, "prompt": "x", "preset": "greedy", "choice": ["b"], "seed": None, "label": 7}, "id", 5, given)
+    assert found.pop("seed") == request({"id": 1}, "id", 5, {})["seed"] != request({"id": 1}, "id", 6, {})["seed"]
+    assert found == {"prompt": "x", "preset": "greedy", "choice": ["b"], "ban": [1], "max_tokens": 3}
+    assert request({"id": 1, "seed": 9}, "id", 5, {"seed": 8})["seed"] == 9
+
+
 def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
     from wingbeat.ray import RayBatch
 
@@ -146,6 +159,7 @@ def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
         ({"temprature": 1}, "unknown setting 'temprature'"),
         ({"actors": 0}, "actors: expected at least 1, found 0"),
         ({"batch_size": 0}, "batch_size: expected at least 1, found 0"),
+        ({"keep": ["text"]}, "the results have a column 'text' of their own"),
     ]:
         with pytest.raises(wingbeat.InputError, match=message):
             RayBatch(**arguments)  # type: ignore[arg-type]

@@ -101,7 +101,7 @@ def the_group_continues_a_conversation_without_its_server():
     path = pathlib.Path(folder.name)
     helpers = []
     try:
-        states = ["--states", f"s3://{s3.BUCKET}/v1", "--deterministic", "--allow-host", "server"]
+        states = ["--states", f"s3://{s3.BUCKET}/v1", "--deterministic"]
         with Server("--deterministic") as alone, Server(*states, env=s3.ENV) as one, Server(*states, env=s3.ENV) as two:
             both = [one, two]
             addresses = [urllib.parse.urlparse(s.url).netloc for s in both]

@@ -61,9 +61,14 @@ class RayBatch:
         if least < 1 or batch_size < 1:
             name, found = ("actors", actors) if least < 1 else ("batch_size", batch_size)
             raise InputError(f"{name}: expected at least 1, found {found}", field=name)
+        taken = {name for name, _ in RESULT} & {id_column, *keep}
+        if taken:
+            raise InputError(f"the results have a column {min(taken)!r} of their own: rename yours", field="keep")
         self._actors, self._batch_size = actors, batch_size
         self._ray_args = {"num_cpus": 1, **(ray_args or {})}
-        options = dict(options or {})
+        # As the command `wingbeat batch`.
+        settings.setdefault("max_tokens", 128)
+        options = {"slots": 16, **(options or {})}
         if options.get("device") == "cpu":
             # Actors on the same machine share its cores.
             options.setdefault("threads", max(1, math.ceil(self._ray_args["num_cpus"])))
@@ -82,22 +87,24 @@ class RayBatch:
         """Returns the dataset of the results. Nothing runs before it is read."""
         return self._map(dataset, None)
 
-    def run(self, dataset: Dataset, folder: str) -> dict[str, int]:
+    def run(self, dataset: Dataset, folder: str, *, retry_errors: bool = False) -> dict[str, int]:
         """Writes the results into Parquet files of a folder, and skips rows whose ids have a result there. The folder may be of any file system that
-        PyArrow knows, such as `s3://bucket/results`.
+        PyArrow knows, such as `s3://bucket/results`. All machines must see it.
 
-        A file appears when a batch is complete, so an interrupted run is resumed by the same call. Returns the numbers of rows: `done`, `failed`
-        and `kept`.
+        A file appears when a batch is complete, so an interrupted run is resumed by the same call. Errors count as results; `retry_errors` removes them
+        first. Returns the numbers of results: `done` and `failed` (by this run, or earlier), and `kept` (texts of earlier runs).
         """
-        known = ray.put(_known(folder, self._id_column))
-        column = self._id_column
+        if "://" not in folder:
+            folder = os.path.abspath(folder)
+        found, n_errors = _known(folder, self._id_column, retry_errors)
+        known, column = ray.put(found), self._id_column
 
         def is_new(batch: pa.Table) -> pa.Table:
             done = ray.get(known)
             return batch.filter(pa.array([id not in done for id in batch.column(column).to_pylist()], pa.bool_()))
 
         rest = dataset.map_batches(is_new, batch_format="pyarrow", batch_size=None)
-        counts = {"done": 0, "failed": 0, "kept": len(ray.get(known))}
+        counts = {"done": 0, "failed": n_errors, "kept": len(found) - n_errors}
         batches: Any = self._map(rest, folder).iter_batches(batch_size=None, batch_format="pyarrow")
         for batch in batches:
             failed = batch.column("error").length() - batch.column("error").null_count
@@ -164,10 +171,10 @@ class _Worker:
         requests: list[dict[str, Any] | WingbeatError] = []
         for row in rows:
             try:
-                requests.append(request(row, self._id_column, self._seed))
+                requests.append(request(row, self._id_column, self._seed, self._settings))
             except InputError as e:
                 requests.append(e)
-        answers = self._model.batch((r for r in requests if not isinstance(r, WingbeatError)), errors="return", **self._settings)
+        answers = self._model.batch((r for r in requests if not isinstance(r, WingbeatError)), errors="return")
         for asked in requests:
             answer = asked if isinstance(asked, WingbeatError) else next(answers)
             if isinstance(answer, (DeviceError, ClosedError)):
@@ -185,35 +192,50 @@ def opened(model: str, download: bool, options: Mapping[str, Any]) -> Model:
     return Model(model, download=download, progress=False, **options)
 
 
-def _known(folder: str, id_column: str) -> frozenset[str | int]:
-    """Returns the ids of the results in a folder."""
+def _known(folder: str, id_column: str, retry_errors: bool) -> tuple[frozenset[str | int], int]:
+    """Returns the ids of the results in a folder, and how many of them are errors. Removes errors before if they are to be done again."""
     files, path = _place(folder)
     files.create_dir(path, recursive=True)
     ids: set[str | int] = set()
+    n_errors = 0
     for info in files.get_file_info(fs.FileSelector(path)):
-        if info.extension == "parquet":
-            try:
-                ids.update(parquet.read_table(info.path, columns=[id_column], filesystem=files).column(0).to_pylist())
-            except (OSError, KeyError, IndexError, pa.ArrowException) as e:
-                hint = "choose a folder of its own for the results"
-                raise InputError(f"{info.path}: expected results with the column {id_column!r}: {e}", field="folder", hint=hint) from e
-    return frozenset(id for id in ids if id is not None)
+        if info.extension != "parquet":
+            continue
+        try:
+            table = parquet.read_table(info.path, filesystem=files)
+            found, errors = table.column(id_column), table.column("error")
+        except (OSError, KeyError, pa.ArrowException) as e:
+            hint = "choose a folder of its own for the results"
+            raise InputError(f"{info.path}: expected results with the column {id_column!r}: {e}", field="folder", hint=hint) from e
+        if retry_errors and errors.null_count < table.num_rows:
+            table = table.filter(errors.is_null())
+            found, errors = table.column(id_column), table.column("error")
+            if table.num_rows:
+                _store(table, files, info.path)
+            else:
+                files.delete_file(info.path)
+        ids.update(found.to_pylist())
+        n_errors += table.num_rows - errors.null_count
+    return frozenset(ids), n_errors
 
 
 def _write(table: pa.Table, folder: str, id_column: str) -> None:
     """Writes the results that have an id. The name follows from the ids, so a batch that is done again replaces its file."""
-    table = table.filter(pa.array([id is not None for id in table.column(id_column).to_pylist()], pa.bool_()))
-    if not table.num_rows:
-        return
-    files, path = _place(folder)
-    name = hashlib.sha256(json.dumps(table.column(id_column).to_pylist()).encode()).hexdigest()[:32]
-    target = posixpath.join(path, f"{name}.parquet")
-    if not isinstance(files, fs.LocalFileSystem):
+    ids = table.column(id_column).to_pylist()
+    table = table.filter(pa.array([isinstance(id, (str, int)) for id in ids], pa.bool_()))
+    if table.num_rows:
+        files, path = _place(folder)
+        name = hashlib.sha256(json.dumps(table.column(id_column).to_pylist()).encode()).hexdigest()[:32]
+        _store(table, files, posixpath.join(path, f"{name}.parquet"))
+
+
+def _store(table: pa.Table, files: fs.FileSystem, target: str) -> None:
+    if isinstance(files, fs.LocalFileSystem):
+        parquet.write_table(table, f"{target}.part", filesystem=files)
+        files.move(f"{target}.part", target)
+    else:
         # Object stores show an object when it is complete.
         parquet.write_table(table, target, filesystem=files)
-        return
-    parquet.write_table(table, f"{target}.part", filesystem=files)
-    files.move(f"{target}.part", target)
 
 
 def _place(folder: str) -> tuple[fs.FileSystem, str]:

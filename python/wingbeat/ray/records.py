@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 FIELDS = frozenset({"prompt", "tokens", *Request.__annotations__}) - {"state", "save_state", "no_cache", "priority", "return_progress"}
 # Fields with objects, which many files hold as JSON text.
 _OBJECTS = frozenset({"messages", "tools", "response_format", "logit_bias"})
+# A request has at most one of these, so a row's own replaces the one of all rows.
+_RULES = frozenset({"grammar", "json_schema", "json_object", "json_value", "regex", "choice", "response_format"})
+# The settings that the preset of a row replaces.
+_SAMPLING = re.compile(r"temperature|top_[pk]|min_p|typical|\w+_penalty|penalty_decay|sampler_order|preset|(mirostat|dry|xtc)\w*")
 
 _TOKEN = pa.struct([("token", pa.int64()), ("logprob", pa.float64()), ("top", pa.list_(pa.list_(pa.float64())))])
 _CALL = pa.struct([("type", pa.string()), ("function", pa.struct([("name", pa.string()), ("arguments", pa.string())]))])
@@ -32,7 +37,7 @@ _CHOICE = [
     ("prompt_logprobs", pa.list_(_TOKEN)),
     ("finish", pa.string()),
     ("complete", pa.bool_()),
-    ("seed", pa.int64()),
+    ("seed", pa.uint64()),
 ]
 # The columns of a result besides the id and the columns that are kept.
 RESULT = [
@@ -43,8 +48,8 @@ RESULT = [
 ]
 
 
-def request(row: Mapping[str, Any], id_column: str, run_seed: int) -> dict[str, Any]:
-    """Returns the request that a row describes. Without a seed of its own, it has the seed that `wingbeat batch --seed` gives to this id.
+def request(row: Mapping[str, Any], id_column: str, run_seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Returns the request that a row describes, over the settings of all rows. Without a seed, it has the seed that `wingbeat batch --seed` gives to this id.
 
     Raises InputError if the row has no id.
     """
@@ -58,8 +63,12 @@ def request(row: Mapping[str, Any], id_column: str, run_seed: int) -> dict[str, 
                 fields[name] = json.loads(fields[name])
             except ValueError as e:
                 raise InputError(f"{name}: expected JSON: {e}", field=name) from None
-    fields.setdefault("seed", seed(id, run_seed))
-    return fields
+    over = {
+        name: value
+        for name, value in settings.items()
+        if not (name in _RULES and _RULES & fields.keys()) and not ("preset" in fields and _SAMPLING.fullmatch(name))
+    }
+    return {"seed": seed(id, run_seed), **over, **fields}
 
 
 def seed(id: str | int, run_seed: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import importlib.util
 import json
+import math
 import os
 import shlex
 import signal
@@ -24,8 +25,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 _ROUTER = "ray.serve.experimental.consistent_hash_router"
-# Headers that belong to one connection (RFC 9110, section 7.6.1), and those that the next connection sets itself.
-_OF_CONNECTION = frozenset("connection keep-alive proxy-connection te trailer transfer-encoding upgrade host content-length".split())
+# Headers that belong to one connection (RFC 9110, section 7.6.1), and the length, which the next connection sets itself. `Host` is passed on: the server
+# compares it with the header `Origin` of its page.
+_OF_CONNECTION = frozenset("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length".split())
 _FLAGS = ("model", "device", "quant", "slots", "states")
 
 
@@ -44,6 +46,9 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     for name in _FLAGS:
         given.pop(name, None)
     actor: dict[str, Any] = {name: float(given.pop(name)) for name in ("num_cpus", "num_gpus") if name in given}
+    if args.get("device") == "cpu":
+        # Replicas on the same machine share its cores.
+        flags += ["--threads", str(max(1, math.ceil(actor.get("num_cpus", 1))))]
     resources = given.pop("resources", None)
     if resources is not None:
         actor["resources"] = json.loads(resources) if isinstance(resources, str) else resources
@@ -108,7 +113,8 @@ class Replica:
         session = self._session
         if session is None:
             # A text may take any time.
-            session = self._session = aiohttp.ClientSession(timeout=aiohttp.ClientTimeout(total=None, connect=5), auto_decompress=False)
+            timeout = aiohttp.ClientTimeout(total=None, connect=5)
+            session = self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, auto_decompress=False)
         url = self._url + request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")
         try:
             answer = await session.request(

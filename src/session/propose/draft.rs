@@ -105,11 +105,14 @@ impl Proposer for Draft {
     }
 
     fn propose(&mut self, wishes: &mut [Wish<'_>]) {
-        let began = match self.guess(wishes) {
+        // After a panic, no slot of a text can be trusted.
+        self.has_failed = true;
+        let guessed = self.guess(wishes);
+        self.has_failed = guessed.is_err();
+        let began = match guessed {
             Ok(began) => began,
             Err(e) => {
                 log::warn!("the draft model guesses no further tokens: {e}");
-                self.has_failed = true;
                 return wishes.iter_mut().for_each(|wish| wish.guesses.clear());
             }
         };

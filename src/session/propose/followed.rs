@@ -98,17 +98,18 @@ impl Texts {
             }
             followed.n_earned = 0;
         }
-        if followed.reader.start > 0 && followed.longer.is_none() && followed.n_earned >= LEAST_READ && self.make_room(1) {
+        let fits = self.session.model().context().is_none_or(|context| tokens.len() <= context);
+        if fits && followed.reader.start > 0 && followed.longer.is_none() && followed.n_earned >= LEAST_READ && self.make_room(1) {
             followed.longer = Some(Reader { slot: self.session.open()?, start: 0 });
         }
         if let Some(longer) = followed.longer {
             let rest = self.unread(longer, tokens)?;
             let n = rest.len().min(followed.n_earned).min(MOST_READ);
-            if n == rest.len() {
-                self.session.close(std::mem::replace(&mut followed.reader, longer).slot)?;
-                followed.longer = None;
-            } else if n > self.room(longer.slot)? {
+            if rest.len() > self.room(longer.slot)? {
                 self.session.close(longer.slot)?;
+                followed.longer = None;
+            } else if n == rest.len() {
+                self.session.close(std::mem::replace(&mut followed.reader, longer).slot)?;
                 followed.longer = None;
             } else if n >= LEAST_READ {
                 followed.n_earned -= n;
