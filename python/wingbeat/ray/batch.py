@@ -72,13 +72,13 @@ class RayBatch:
         if options.get("device") == "cpu":
             # Actors on the same machine share its cores.
             options.setdefault("threads", max(1, math.ceil(self._ray_args["num_cpus"])))
-        self._id_column, self._keep = id_column, tuple(keep)
+        self._id_column = id_column
         self._worker: dict[str, Any] = {
             "model": model,
             "options": options,
             "download": download,
             "id_column": id_column,
-            "keep": self._keep,
+            "keep": tuple(keep),
             "seed": seed,
             "settings": settings,
         }
@@ -239,7 +239,4 @@ def _store(table: pa.Table, files: fs.FileSystem, target: str) -> None:
 
 
 def _place(folder: str) -> tuple[fs.FileSystem, str]:
-    if "://" in folder:
-        files, path = fs.FileSystem.from_uri(folder)
-        return files, path
-    return fs.LocalFileSystem(), os.path.abspath(folder)
+    return fs.FileSystem.from_uri(folder) if "://" in folder else (fs.LocalFileSystem(), folder)

@@ -32,7 +32,7 @@ _FLAGS = ("model", "device", "quant", "slots", "states")
 
 
 def app(args: Mapping[str, Any]) -> serve.Application:
-    """Returns the app. Its arguments are those of `serve run wingbeat.ray:app NAME=VALUE …`, or `args` of a configuration file:
+    """Returns the app. Its arguments come from `serve run wingbeat.ray:app NAME=VALUE …`, or from `args` of a configuration file:
 
     `model` (a path or a name; default: the embedded model), `device`, `quant`, `slots`, `states` (a folder or URL that all replicas share), `flags` (further
     flags of `wingbeat serve`); `replicas`, or `min_replicas` and `max_replicas`; `num_cpus`, `num_gpus` and `resources` (JSON) of a replica.
@@ -40,11 +40,8 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     Raises ValueError if an argument is unknown.
     """
     given = dict(args)
-    flags = [text for name in _FLAGS if name in given for text in (f"--{name}", str(given[name]))]
-    slots = int(given.get("slots", 16))
+    flags = [text for name in _FLAGS if name in given for text in (f"--{name}", str(given.pop(name)))]
     flags += shlex.split(given.pop("flags", ""))
-    for name in _FLAGS:
-        given.pop(name, None)
     actor: dict[str, Any] = {name: float(given.pop(name)) for name in ("num_cpus", "num_gpus") if name in given}
     if args.get("device") == "cpu":
         # Replicas on the same machine share its cores.
@@ -58,7 +55,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
     options: dict[str, Any] = {"num_replicas": replicas}
     if most:
         # Each request of a replica is in one of its slots or in its queue.
-        options = {"autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": slots}}
+        options = {"autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": int(args.get("slots", 16))}}
     if importlib.util.find_spec(_ROUTER) and importlib.util.find_spec("mmh3"):
         # Requests with the same x-session-id go to the same replica, whose prefix cache knows them.
         options["request_router_config"] = {"request_router_class": f"{_ROUTER}:ConsistentHashRouter"}
