@@ -90,7 +90,7 @@ impl Texts {
             self.session.close(unused)?;
         }
         // After many tokens without guesses, the text is like a new one.
-        if self.unread(followed.reader, tokens)?.len() > 2 * RECENT && self.make_room(1) {
+        if self.unread(followed.reader, tokens)?.len() > 2 * RECENT && self.make_room() {
             let late = std::mem::replace(&mut followed.reader, self.recent(tokens)?);
             match followed.longer {
                 Some(_) => self.session.close(late.slot)?,
@@ -99,7 +99,7 @@ impl Texts {
             followed.n_earned = 0;
         }
         let fits = self.session.model().context().is_none_or(|context| tokens.len() <= context);
-        if fits && followed.reader.start > 0 && followed.longer.is_none() && followed.n_earned >= LEAST_READ && self.make_room(1) {
+        if fits && followed.reader.start > 0 && followed.longer.is_none() && followed.n_earned >= LEAST_READ && self.make_room() {
             followed.longer = Some(Reader { slot: self.session.open()?, start: 0 });
         }
         if let Some(longer) = followed.longer {
@@ -133,7 +133,7 @@ impl Texts {
             Some(Kept { reader, tokens: read }) if tokens.len() - read.len() <= 2 * RECENT => (reader, None),
             known => {
                 let longer = known.map(|kept| kept.reader);
-                if !self.make_room(1) {
+                if !self.make_room() {
                     return longer.map_or(Ok(()), |longer| self.session.close(longer.slot)).map(|()| None);
                 }
                 (self.recent(tokens)?, longer)
@@ -158,14 +158,14 @@ impl Texts {
         Ok(self.session.n_left(slot)?.unwrap_or(usize::MAX))
     }
 
-    /// Closes kept slots until `n` slots are free. Returns whether they are.
-    fn make_room(&mut self, n: usize) -> bool {
-        while self.session.n_free() < n
+    /// Closes kept slots until a slot is free. Returns whether one is.
+    fn make_room(&mut self) -> bool {
+        while self.session.n_free() == 0
             && let Some(oldest) = self.kept.pop_front()
         {
             self.close(oldest.reader.slot);
         }
-        self.session.n_free() >= n
+        self.session.n_free() > 0
     }
 
     /// Returns the logits after the tokens of a text and the guesses so far. `None` for a text without a slot.
@@ -176,7 +176,7 @@ impl Texts {
 
     /// Adds a guess that the draft must read before the next guess of a text. Returns the slot that must read the guess. `None` if no slot is free.
     pub fn guessed(&mut self, key: usize, guess: u32) -> Result<Option<Slot>> {
-        if self.texts.get(&key).is_some_and(|followed| followed.ahead.is_none()) && !self.make_room(1) {
+        if self.texts.get(&key).is_some_and(|followed| followed.ahead.is_none()) && !self.make_room() {
             return Ok(None);
         }
         let Some(followed) = self.texts.get_mut(&key) else { return Ok(None) };

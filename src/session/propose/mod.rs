@@ -52,7 +52,7 @@ pub trait Proposer: Send {
     /// Guesses the next tokens of several texts. A guess that is no token id of the model is dropped, with all guesses after it.
     fn propose(&mut self, wishes: &mut [Wish<'_>]);
 
-    /// Hears how many guesses of a text were right, of those that the text was compared with. Only the last of them can be wrong.
+    /// Hears how many of the compared guesses of a text were right. Only the last of them can be wrong.
     fn learn(&mut self, _key: usize, _n_right: usize, _n_compared: usize) {}
 
     /// Frees what is stored for a text.
