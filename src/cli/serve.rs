@@ -118,12 +118,15 @@ pub struct Args {
     /// Folder for entries of the prefix cache that have no room in memory. A later server with the same model continues from them, so a conversation is not prefilled again after a restart. The files contain the prompts' tokens
     #[arg(long, value_name = "FOLDER", help_heading = LIMITS, hide_short_help = true)]
     cache_folder: Option<PathBuf>,
-    /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix (in builds with the feature `cloud`) [default: memory, until the server ends]
+    /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix [default: memory, until the server ends]
     #[arg(long, value_name = "URL", help_heading = LIMITS)]
     states: Option<String>,
-    /// Store at most this many bytes of states per API key and model [default: 4294967296 with --states, else 1073741824]
+    /// Store at most this many bytes of states per API key and model; 0 sets no limit [default: 4294967296 with --states, else 1073741824]
     #[arg(long, value_name = "BYTES", help_heading = LIMITS, hide_short_help = true)]
     state_quota: Option<u64>,
+    /// Bytes of host memory per model for saved states and sessions that were used last; others are read from the storage
+    #[arg(long, value_name = "BYTES", default_value = "1073741824", help_heading = LIMITS, hide_short_help = true)]
+    state_memory: u64,
     /// Load each model on its first use, and unload it after N seconds without a request [default: all models load at the start and stay]
     #[arg(long, value_name = "N", value_parser = within(1..=u32::MAX), help_heading = SERVER)]
     keep_alive: Option<u32>,
@@ -176,7 +179,10 @@ fn options(args: &Args) -> Result<ServeOptions> {
         request_memory: usize::try_from(args.request_memory).unwrap_or(usize::MAX),
         read_timeout: Duration::from_secs(args.read_timeout.into()),
         states: args.states.clone(),
-        state_quota: args.state_quota.unwrap_or(if args.states.is_some() { 4 << 30 } else { 1 << 30 }),
+        state_quota: match args.state_quota {
+            Some(0) => None,
+            given => given.or(Some(if args.states.is_some() { 4 << 30 } else { 1 << 30 })),
+        },
         log: if args.log == "json" { LogFormat::Json } else { LogFormat::Text },
         log_prompts: args.log_prompts,
         keep_alive: args.keep_alive.map(|n| Duration::from_secs(n.into())),
@@ -275,7 +281,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
     let format = if is_for_text { args.format.asked(&model)? } else { None };
     // The engine may forget states, because the server's storage has them. The engine gets room for the states of all slots, so that states in
     // use do not displace each other.
-    let bytes = (1 << 30).max((slots as u64 + 2) * model.slot_bytes());
+    let bytes = args.state_memory.max((slots as u64 + 2) * model.slot_bytes());
     let states = StateOptions { bytes, forgets: true, ..StateOptions::default() };
     let options = EngineOptions {
         slots,

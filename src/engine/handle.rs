@@ -228,6 +228,15 @@ impl Engine {
         Ok(Generation { events: reader, n_left: n, n_tokens, sampling, _thread: self.thread.clone() })
     }
 
+    /// Checks that a request of a namespace may enter the queue now.
+    ///
+    /// # Errors
+    /// Errors of [`queue`](Self::queue).
+    #[cfg(feature = "serve")]
+    pub(crate) fn check_room(&self, namespace: &str) -> Result<()> {
+        self.shared.check_room(namespace).map(drop)
+    }
+
     /// Lists the named states of a namespace.
     ///
     /// # Errors
@@ -260,6 +269,13 @@ impl Engine {
     /// `Input` if `name` is unknown or `new` is invalid; `Memory` if the copy has no room; `File` if a file cannot be read or written.
     pub fn fork_state(&self, namespace: &str, name: &str, new: &str) -> Result<StateInfo> {
         self.shared.states.fork(namespace, name, new)
+    }
+
+    /// Gives the named state `name` the name `new`, without a copy, in an engine whose states have no files. Returns false if no state has the name
+    /// `name`.
+    #[cfg(feature = "serve")]
+    pub(crate) fn rename_state(&self, namespace: &str, name: &str, new: &str) -> bool {
+        self.shared.states.rename(namespace, name, new)
     }
 
     /// Deletes a named state and its file. Requests that began from the state continue.

@@ -239,6 +239,16 @@ impl States {
         self.put(namespace, new, State { snapshot: snapshot.clone(), loaded: loaded.clone() })
     }
 
+    /// Gives the state `name` the name `new`, and replaces an older state of that name. Returns false if no state in memory has the name `name`. Only
+    /// for states without files.
+    #[cfg(feature = "serve")]
+    pub fn rename(&self, namespace: &str, name: &str, new: &str) -> bool {
+        let mut held = self.inner.lock();
+        let Some(state) = held.states.remove(&key(namespace, name)) else { return false };
+        held.states.insert(key(namespace, new), state);
+        true
+    }
+
     /// Deletes a state and its file. Blocks while the file is being written. Requests that began from the state continue.
     ///
     /// # Errors

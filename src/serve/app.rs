@@ -51,8 +51,8 @@ impl App {
         }
         Ok(App {
             models: hosted,
+            metrics: Metrics::new(&store.traffic),
             states: States::new(store, options.state_quota),
-            metrics: Default::default(),
             ledger: Arc::default(),
             recordings: Recordings::default(),
             lanes: Lanes::new(options.keys.len()),

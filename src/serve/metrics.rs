@@ -1,6 +1,7 @@
 //! Counters and gauges for Prometheus.
 
 use super::hosted::Hosted;
+use super::store::Traffic;
 use crate::engine::Completion;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
@@ -54,13 +55,18 @@ fn register<M: Metric + Clone>(registry: &mut Registry, name: &str, help: &str, 
     metric
 }
 
-impl Default for Metrics {
-    fn default() -> Metrics {
+impl Metrics {
+    /// Returns metrics that also show what the storage of states reads and writes.
+    pub fn new(traffic: &Traffic) -> Metrics {
         let mut registry = Registry::with_prefix("wingbeat");
         let all = &mut registry;
         let histogram = || Family::<Model, Histogram>::new_with_constructor(seconds);
         let cached_tokens = "Tokens of prompts that were not prefilled, because a cached or kept state contained them";
         let first_token = "Time from the moment when a request gets its slots to its first token";
+        register(all, "state_reads", "Files read from the storage of states", traffic.reads.clone());
+        register(all, "state_read_bytes", "Bytes read from the storage of states", traffic.read_bytes.clone());
+        register(all, "state_writes", "Files written to the storage of states", traffic.writes.clone());
+        register(all, "state_written_bytes", "Bytes written to the storage of states", traffic.written_bytes.clone());
         Metrics {
             requests: register(all, "requests", "Requests by route and status", Family::default()),
             prompt_tokens: register(all, "prompt_tokens", "Tokens of prompts, cached tokens included", Family::default()),
@@ -81,9 +87,7 @@ impl Default for Metrics {
             registry,
         }
     }
-}
 
-impl Metrics {
     pub fn on_response(&self, route: &str, status: u16) {
         self.requests.get_or_create(&Route { route: route.into(), status: status.into() }).inc();
     }

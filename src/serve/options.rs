@@ -35,8 +35,8 @@ pub struct ServeOptions {
     /// The storage of saved states: a folder (`file:///path`, or a path), or the URL of an object storage such as `s3://bucket/prefix`. `None` keeps
     /// states in memory until the server ends.
     pub states: Option<String>,
-    /// The maximum size of all stored states per API key and model, in bytes.
-    pub state_quota: u64,
+    /// The maximum size of all stored states per API key and model, in bytes. `None` sets no limit; the server then lists no files before it writes one.
+    pub state_quota: Option<u64>,
     /// If set, models load on their first use, and leave memory after this time without a request. `None` loads all models at the start and keeps them.
     pub keep_alive: Option<Duration>,
     /// Further names of the first model that generates text. A request with such a name begins in the tuned initial state that
@@ -75,7 +75,7 @@ impl Default for ServeOptions {
             max_n: 128,
             max_schema: 256 << 10,
             states: None,
-            state_quota: 1 << 30,
+            state_quota: Some(1 << 30),
             keep_alive: None,
             tuned: Vec::new(),
             log: LogFormat::Text,

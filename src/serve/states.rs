@@ -26,7 +26,8 @@ const MAX_HEADER: u64 = 1 << 20;
 pub struct States {
     store: Store,
     scratch: Arc<Scratch>,
-    quota: u64,
+    /// The maximum size of a caller's states of a model, in bytes. `None` sets no limit.
+    quota: Option<u64>,
     /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
     held: Mutex<HashMap<(usize, String, String), Version>>,
     /// For each folder, a lock that is held while a file is written.
@@ -42,7 +43,7 @@ pub struct Listed {
 }
 
 impl States {
-    pub fn new(store: Store, quota: u64) -> States {
+    pub fn new(store: Store, quota: Option<u64>) -> States {
         States { store, scratch: Arc::default(), quota, held: Mutex::default(), writing: Mutex::default() }
     }
 
@@ -51,7 +52,7 @@ impl States {
         &self.store
     }
 
-    pub fn quota(&self) -> u64 {
+    pub fn quota(&self) -> Option<u64> {
         self.quota
     }
 
@@ -62,29 +63,41 @@ impl States {
     pub async fn bring(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let Some(version) = self.store.version(&folder, &file).await? else { return Ok(false) };
-        let key = (engine.id(), folder.clone(), file.clone());
-        let is_held = self.held().get(&key) == Some(&version);
+        let is_held = self.held().get(&(engine.id(), folder.clone(), file.clone())) == Some(&version);
         if is_held && engine.has_state(&caller.namespace, name) {
             return Ok(true);
         }
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
-        self.load(engine, caller, name, content).await?;
+        let loaded = super::ids::new_id("loading-");
+        self.load(engine, caller, &loaded, content).await?;
+        self.hold(engine, caller, &loaded, name, version)?;
+        Ok(true)
+    }
+
+    /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
+    /// engine could have the content of one request and the version of another.
+    fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: Version) -> Answer<()> {
+        let key = (engine.id(), folder(engine, caller), file(name)?);
         let mut held = self.held();
         // A state without an entry is only loaded once more, so dropping all entries is harmless.
         if held.len() >= MAX_HELD {
             held.clear();
         }
-        held.insert(key, version);
-        Ok(true)
+        match engine.rename_state(&caller.namespace, new, name) {
+            true => held.insert(key, version),
+            // Other states have displaced it.
+            false => held.remove(&key),
+        };
+        Ok(())
     }
 
-    /// Stores the engine's state `saved` under the name `name`, and removes `saved` from the engine.
+    /// Stores the engine's state `saved` under the name `name`. The engine then has the state under this name, so the next request of a session reads
+    /// only the version from the storage.
     ///
     /// # Errors
     /// 413 if the caller's quota is full; 507 if the server cannot store the file.
     pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
-        let content = self.exported(engine, caller, saved, false).await?;
-        self.put_state(engine, caller, name, content).await
+        self.store_new(engine, caller, saved, name, false).await
     }
 
     /// Checks an uploaded state and stores it.
@@ -97,8 +110,23 @@ impl States {
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
         let trial = super::ids::new_id("upload-");
         self.load(engine, caller, &trial, content).await?;
-        let content = self.exported(engine, caller, &trial, true).await?;
-        self.put_state(engine, caller, name, content).await
+        self.store_new(engine, caller, &trial, name, true).await
+    }
+
+    /// Stores the engine's state `new` under the name `name`. If `is_foreign` is true, a caller has uploaded the state, so its numbers are checked.
+    async fn store_new(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, is_foreign: bool) -> Answer<StateInfo> {
+        let stored = async {
+            let content = self.exported(engine, caller, new, is_foreign).await?;
+            let (info, version) = self.put_state(engine, caller, name, content).await?;
+            self.hold(engine, caller, new, name, version)?;
+            Ok(info)
+        };
+        let stored = stored.await;
+        if stored.is_err() {
+            // An error is ignored, because the engine may have dropped the state already.
+            let _ = engine.delete_state(&caller.namespace, new);
+        }
+        stored
     }
 
     /// Returns the file of a state, or `None` if there is no such state.
@@ -113,7 +141,7 @@ impl States {
     pub async fn fork(&self, engine: &Engine, caller: &Caller, from: &str, name: &str) -> Answer<Option<StateInfo>> {
         file(name)?;
         let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };
-        self.put_state(engine, caller, name, content).await.map(Some)
+        self.put_state(engine, caller, name, content).await.map(|(info, _)| Some(info))
     }
 
     /// Deletes a state. Returns false if there is no such state.
@@ -153,39 +181,43 @@ impl States {
         Ok(Listed { info: StateInfo { name: name.into(), n_tokens, bytes: stored.bytes }, modified: stored.modified })
     }
 
-    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
+    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<(StateInfo, Version)> {
         let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
-        self.put(&folder(engine, caller), &file(name)?, content).await?;
-        Ok(info)
+        let version = self.put(&folder(engine, caller), &file(name)?, content).await?;
+        Ok((info, version))
     }
 
-    /// Writes a file to the folder of a caller, within the caller's quota.
+    /// Writes a file to the folder of a caller, within the caller's quota, and returns the file's version. Without a quota, the storage is not asked
+    /// for a list of the files.
     ///
     /// # Errors
     /// 413 if the quota is full; 507 if the server cannot store the file.
-    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<()> {
+    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<Version> {
+        let write = async |content| self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored());
+        let Some(quota) = self.quota else { return write(content).await };
         // A caller has only one write at a time. Otherwise, two files could claim the same free bytes of the quota.
         let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();
         let _writing = lock.lock().await;
-        self.make_room(folder, file, content.len() as u64).await.map_err(Failure::unstored)?;
-        self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored())
+        self.make_room(folder, file, content.len() as u64, quota).await.map_err(Failure::unstored)?;
+        write(content).await
     }
 
     /// Returns how many bytes the new state `name` of a caller can have. The new state would replace an older state of this name, so that state's
     /// bytes count as free.
     pub async fn room(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<u64> {
+        let Some(quota) = self.quota else { return Ok(u64::MAX) };
         let (folder, file) = (folder(engine, caller), file(name)?);
         let used: u64 = self.store.list(&folder).await?.iter().filter(|stored| is_fixed(stored, &file)).map(|stored| stored.bytes).sum();
-        Ok(self.quota.saturating_sub(used))
+        Ok(quota.saturating_sub(used))
     }
 
     /// Makes room for a new file of `bytes` bytes. Deletes files of responses, the oldest first, until the new file fits.
-    async fn make_room(&self, folder: &str, file: &str, bytes: u64) -> Answer<()> {
+    async fn make_room(&self, folder: &str, file: &str, bytes: u64, quota: u64) -> Answer<()> {
         let all = self.store.list(folder).await?;
         let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
-        if fixed + bytes > self.quota {
+        if fixed + bytes > quota {
             let text =
-                format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(self.quota));
+                format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(quota));
             let e = Error::input(text).hint("delete states with DELETE /v1/states/NAME");
             return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", e));
         }
@@ -193,7 +225,7 @@ impl States {
         old.sort_by_key(|stored| stored.modified);
         let mut used = fixed + old.iter().map(|stored| stored.bytes).sum::<u64>();
         for stored in old {
-            if used + bytes <= self.quota {
+            if used + bytes <= quota {
                 break;
             }
             self.store.delete(folder, &stored.name).await?;
@@ -259,7 +291,7 @@ impl States {
         blocking(load).await
     }
 
-    /// Exports the state `name` from the engine, and removes it there. Returns the content of the state's file. If `is_foreign` is true, a caller
+    /// Exports the state `name` from the engine. Returns the content of the state's file. If `is_foreign` is true, a caller
     /// has uploaded the state, so its numbers are checked.
     async fn exported(&self, engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
         let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
@@ -267,10 +299,7 @@ impl States {
             let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
             let folder = tempfile::tempdir_in(&folder).map_err(|e| unstored(e, &folder))?;
             let path = folder.path().join("state");
-            let exported = engine.export_state(&namespace, &name, &path);
-            // An error is ignored, because the engine may have dropped the state already.
-            let _ = engine.delete_state(&namespace, &name);
-            exported.map_err(|e| Failure::from(e).unstored())?;
+            engine.export_state(&namespace, &name, &path).map_err(|e| Failure::from(e).unstored())?;
             let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
             if is_foreign {
                 check_numbers(&content)?;

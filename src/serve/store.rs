@@ -7,6 +7,7 @@ use object_store::local::LocalFileSystem;
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectMeta, ObjectStore, ObjectStoreExt};
+use prometheus_client::metrics::counter::Counter;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,14 +22,35 @@ pub struct Store {
     root: Path,
     /// The folder, if the storage is one.
     local: Option<PathBuf>,
+    pub traffic: Traffic,
+}
+
+/// Counts the files that were read and written whole, and their bytes.
+#[derive(Debug, Clone, Default)]
+pub struct Traffic {
+    pub reads: Counter,
+    pub read_bytes: Counter,
+    pub writes: Counter,
+    pub written_bytes: Counter,
 }
 
 /// Identifies the content of a file: two versions are equal if the file did not change.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub struct Version {
     tag: Option<String>,
-    modified: i64,
+    /// The time of the last change, in milliseconds since 1970. `None` if this server has just written the file: storages tell only the tag then.
+    modified: Option<i64>,
     pub bytes: u64,
+}
+
+impl PartialEq for Version {
+    /// Compares the tags. A storage without tags tells versions apart by time and size.
+    fn eq(&self, other: &Version) -> bool {
+        match (&self.tag, &other.tag) {
+            (Some(tag), Some(of_other)) => tag == of_other,
+            _ => self.modified.is_some() && (self.modified, self.bytes) == (other.modified, other.bytes),
+        }
+    }
 }
 
 /// A file in a listing.
@@ -47,7 +69,7 @@ impl Store {
     /// # Errors
     /// `Usage` if the URL is wrong or its kind is not supported; `File` if the folder cannot be made.
     pub fn open(url: Option<&str>) -> Result<Store> {
-        let Some(url) = url else { return Ok(Store { inner: Arc::new(InMemory::new()), root: Path::default(), local: None }) };
+        let Some(url) = url else { return Ok(Store::new(Arc::new(InMemory::new()), Path::default(), None)) };
         if !url.contains("://") || url.starts_with("file://") {
             return Self::folder(url.strip_prefix("file://").unwrap_or(url));
         }
@@ -55,6 +77,9 @@ impl Store {
             let text = format!("expected a folder or a URL such as s3://bucket/prefix, found {:?}: {e}", crate::error::short(url, 100));
             Error::usage(text).field("states")
         };
+        // An error means that another part of the program has chosen a library of cryptography already.
+        #[cfg(feature = "cloud")]
+        let _ = rustls::crypto::ring::default_provider().install_default();
         let parsed = url::Url::parse(url).map_err(|e| expected(&e))?;
         let settings = std::env::vars_os()
             .filter_map(|(name, value)| Some((name.into_string().ok()?.to_ascii_lowercase(), value.into_string().ok()?)));
@@ -62,7 +87,11 @@ impl Store {
             let e = expected(&e);
             if cfg!(feature = "cloud") { e } else { e.hint("object storage needs a program that was built with the feature `cloud`") }
         })?;
-        Ok(Store { inner: inner.into(), root, local: None })
+        Ok(Store::new(inner.into(), root, None))
+    }
+
+    fn new(inner: Arc<dyn ObjectStore>, root: Path, local: Option<PathBuf>) -> Store {
+        Store { inner, root, local, traffic: Traffic::default() }
     }
 
     fn folder(path: &str) -> Result<Store> {
@@ -74,7 +103,7 @@ impl Store {
         }
         sweep(folder);
         let inner = LocalFileSystem::new_with_prefix(folder).map_err(|e| Error::file(e.to_string()).field("states"))?;
-        Ok(Store { inner: Arc::new(inner), root: Path::default(), local: Some(folder.into()) })
+        Ok(Store::new(Arc::new(inner), Path::default(), Some(folder.into())))
     }
 
     /// Returns whether a file is missing or regular. Opening a pipe would wait for ever, and a link can lead out of the folder.
@@ -87,13 +116,17 @@ impl Store {
         folder.split('/').chain(Some(name)).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    /// Writes a file. A reader sees either the old or the new content, even if the process is killed while it writes.
-    pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<()> {
+    /// Writes a file, and returns its version. A reader sees either the old or the new content, even if the process is killed while it writes.
+    pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<Version> {
         if let Some(local) = &self.local {
             let folder = local.join(folder);
             make_private(&folder).map_err(|e| Error::io(e, &folder))?;
         }
-        self.inner.put(&self.at(folder, name), content.into()).await.map(drop).map_err(failed)
+        let bytes = content.len() as u64;
+        let put = self.inner.put(&self.at(folder, name), content.into()).await.map_err(failed)?;
+        self.traffic.writes.inc();
+        self.traffic.written_bytes.inc_by(bytes);
+        Ok(Version { tag: put.e_tag, modified: None, bytes })
     }
 
     /// Reads a file. Returns `None` if the file does not exist.
@@ -103,7 +136,10 @@ impl Store {
         }
         let Some(found) = found(self.inner.get(&self.at(folder, name)).await)? else { return Ok(None) };
         let version = version(&found.meta);
-        Ok(Some((found.bytes().await.map_err(failed)?, version)))
+        let content = found.bytes().await.map_err(failed)?;
+        self.traffic.reads.inc();
+        self.traffic.read_bytes.inc_by(content.len() as u64);
+        Ok(Some((content, version)))
     }
 
     /// Reads the first `n` bytes of a file, or the whole file if it is shorter. Returns `None` if the file does not exist.
@@ -176,7 +212,7 @@ fn sweep(folder: &std::path::Path) {
 }
 
 fn version(meta: &ObjectMeta) -> Version {
-    Version { tag: meta.e_tag.clone(), modified: meta.last_modified.timestamp_millis(), bytes: meta.size }
+    Version { tag: meta.e_tag.clone(), modified: Some(meta.last_modified.timestamp_millis()), bytes: meta.size }
 }
 
 /// Converts a result of the storage. The error for a missing file becomes `None`.
@@ -214,8 +250,9 @@ mod tests {
             assert_eq!((content.as_ref(), store.version("a/b", "x").await.unwrap()), (b"12345".as_slice(), Some(first.clone())));
             assert_eq!(store.get_first("a/b", "x", 2).await.unwrap().unwrap(), "12");
             assert_eq!(store.get_first("a/b", "x", 200).await.unwrap().unwrap(), "12345");
-            store.put("a/b", "x", Bytes::from_static(b"1234567")).await.unwrap();
+            let written = store.put("a/b", "x", Bytes::from_static(b"1234567")).await.unwrap();
             assert_ne!(store.version("a/b", "x").await.unwrap().unwrap(), first);
+            assert_eq!(store.version("a/b", "x").await.unwrap().unwrap(), written);
             store.put("a/b", "w", Bytes::new()).await.unwrap();
             store.put("a/c", "v", Bytes::new()).await.unwrap();
             let names: Vec<(String, u64)> = store.list("a/b").await.unwrap().into_iter().map(|file| (file.name, file.bytes)).collect();

@@ -98,6 +98,10 @@ impl Ticket {
             initial: model.initial(),
             ..request
         };
+        if request.state.is_some() || kept.resume.is_some() {
+            // A busy server refuses a request before it reads a state for it.
+            engine.check_room(&caller.namespace)?;
+        }
         if let Some(name) = &request.state {
             if !app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("state"))? {
                 return Err(unknown_state(name).in_field("state"));

@@ -79,6 +79,8 @@ fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
     server.until(|slots| slots["waiting"] == 1);
     let full = server.post("/v1/completions", &json!({"prompt": "a"}));
     assert_eq!((full.status, full.header("retry-after"), &full.json()["error"]["type"]), (429, "1", &json!("rate_limit_error")));
+    // The storage is not asked for the state of a request that is refused: it would say that there is none.
+    assert_eq!(server.post("/v1/completions", &json!({"prompt": "a", "state": "unknown"})).status, 429);
     assert_eq!(server.get("/slots").ok()[0]["requests"].as_array().unwrap().len(), 2);
     drop((second, first));
     server.until(|slots| slots["free_slots"] == 1);

@@ -58,7 +58,7 @@ fn events_of_a_stream_are_in_order() {
 
 #[test]
 fn an_answer_that_cannot_be_stored_is_sent_with_the_reason() {
-    let server = Server::with(ServeOptions { state_quota: 100, ..ServeOptions::default() });
+    let server = Server::with(ServeOptions { state_quota: Some(100), ..ServeOptions::default() });
     let answer = server.post("/v1/responses", &json!({"input": "light", "max_output_tokens": 2, "stream": true}));
     let last = answer.text.lines().filter_map(|line| line.strip_prefix("data: ")).next_back().unwrap();
     let event: Value = serde_json::from_str(last).unwrap();

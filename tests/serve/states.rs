@@ -81,6 +81,34 @@ fn a_state_is_saved_copied_and_carried_to_another_server() {
 }
 
 #[test]
+fn a_server_reads_only_states_that_others_have_written() {
+    let folder = tempfile::tempdir().unwrap();
+    let (server, other) = (Server::with(in_folder(folder.path())), Server::with(in_folder(folder.path())));
+    let save = |server: &Server, prompt: &str| {
+        server.post("/v1/completions", &json!({"prompt": prompt, "max_tokens": 2, "seed": 1, "save_state": "x"})).ok()
+    };
+    let ask = |server: &Server| server.post("/v1/completions", &json!({"prompt": " the", "state": "x", "max_tokens": 8, "seed": 1}));
+    let continued = |server: &Server| ask(server).ok()["choices"][0]["text"].clone();
+    save(&server, "In the beginning");
+    let text = continued(&other);
+    // Damages the file, but keeps its version. Only a server that has not written the state itself reads the file.
+    let entries = |path: &std::path::Path| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).next().unwrap();
+    let path = entries(&entries(&entries(folder.path())));
+    let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
+    let (modified, n_bytes) = (file.metadata().unwrap().modified().unwrap(), file.metadata().unwrap().len());
+    (&file).write_all(&vec![0; n_bytes as usize]).unwrap();
+    file.set_modified(modified).unwrap();
+    assert_eq!(continued(&server), text);
+    let metrics = server.get("/metrics").text;
+    assert!(metrics.contains("wingbeat_state_reads_total 0\n") && metrics.contains("wingbeat_state_writes_total 1\n"), "{metrics}");
+    assert_eq!(ask(&Server::with(in_folder(folder.path()))).json()["error"]["code"], "invalid_state");
+    // The other server's state replaces the first server's.
+    save(&other, "Thou shalt not");
+    assert_eq!(continued(&server), continued(&other));
+    assert_ne!(continued(&server), text);
+}
+
+#[test]
 fn a_hostile_upload_is_refused() {
     let server = Server::start();
     server.post("/v1/states", &json!({"action": "save", "name": "good", "prompt": "a"})).ok();
@@ -104,7 +132,7 @@ fn a_hostile_upload_is_refused() {
         assert_eq!(put(name, &file).status, 400, "{name}");
     }
     assert_eq!(server.get("/v1/states").ok()["data"].as_array().unwrap().len(), 1);
-    let small = Server::with(ServeOptions { state_quota: file.len() as u64 * 3 / 2, ..ServeOptions::default() });
+    let small = Server::with(ServeOptions { state_quota: Some(file.len() as u64 * 3 / 2), ..ServeOptions::default() });
     assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
     let full = small.send("PUT", "/v1/states/b/content", &[], &file);
     assert_eq!((full.status, &full.json()["error"]["code"]), (413, &json!("quota_exceeded")), "{}", full.text);

@@ -69,8 +69,8 @@ pub struct StateEntry {
 pub struct StateList {
     object: &'static str,
     data: Vec<StateEntry>,
-    /// The maximum size of all states of this key and model together, in bytes.
-    quota: u64,
+    /// The maximum size of all states of this key and model together, in bytes. Null if there is no limit.
+    quota: Option<u64>,
 }
 
 #[derive(Serialize, ToSchema)]

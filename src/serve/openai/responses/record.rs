@@ -83,7 +83,7 @@ impl Begun {
         let n_answer = Some(messages.len() - n_input);
         let content = serde_json::to_vec(&Record { response: json!(response), messages, n_answer });
         let content = content.map_err(|e| Error::file(format!("the response could not be stored: {e}")))?;
-        app.states.put(&folder(&engine, &caller), &file(&response.id), content.into()).await
+        app.states.put(&folder(&engine, &caller), &file(&response.id), content.into()).await.map(drop)
     }
 }
 
