@@ -102,6 +102,13 @@ def test_a_killed_actor_loses_and_repeats_no_row(cluster: None, tmp_path: Path) 
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert batch.run(ray.data.from_items(rows), str(folder)) == {"done": 0, "failed": 1, "kept": 499}
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
+    # Results of other settings do not get into the same folder.
+    for other, message in [
+        (RayBatch(options={**OPTIONS, "quant": "i8"}, seed=5), "have quant = None, and this run has 'i8'"),
+        (RayBatch(options=OPTIONS, seed=5, max_tokens=7), "have max_tokens = 128, and this run has 7"),
+    ]:
+        with pytest.raises(wingbeat.InputError, match=message):
+            other.run(ray.data.from_items(rows), str(folder))
     # Errors are done again if they should.
     rows[77]["top_p"] = 0.5
     assert batch.run(ray.data.from_items(rows), str(folder), retry_errors=True) == {"done": 1, "failed": 0, "kept": 499}

@@ -1,6 +1,6 @@
 //! Runs every console block of the README and of `docs/`, and compares the program's output with the output on the page.
 //!
-//! The commands run in a temporary folder. The folder has links to the repository's `tests` and `examples`, and tiny models under the names that
+//! The commands run in a temporary folder. The folder has links to the repository's `tests`, `tools` and `examples`, and tiny models under the names that
 //! the pages use for real models. A block that cannot run here has a comment above it that says why.
 
 mod links;
@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Output, Stdio};
 
 /// Files that the pages name, and the files or folders of the repository that replace them here.
-const FILES: [(&str, &str); 9] = [
+const FILES: [(&str, &str); 10] = [
     ("model.pth", "assets/models/tiny-rwkv7.safetensors"),
     ("rwkv7-g1-1.5b.pth", "assets/models/tiny-rwkv7.safetensors"),
     ("vocab.txt", "assets/vocab/tiny.txt"),
@@ -24,6 +24,7 @@ const FILES: [(&str, &str); 9] = [
     ("raven-7b.pth", "tests/models/tiny-rwkv4.safetensors"),
     ("examples", "examples"),
     ("tests", "tests"),
+    ("tools", "tools"),
 ];
 const TEXTS: [(&str, &str); 3] = [
     ("prompts.jsonl", "{\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 8}\n"),
@@ -79,7 +80,7 @@ fn said(shown: &[String], name: &str) -> Vec<String> {
 fn missing(command: &Command) -> Option<&'static str> {
     let is_missing = |program: &str| std::process::Command::new(program).arg("--version").output().is_err();
     let is_needed = |program: &str| command.text.starts_with(&format!("{program} ")) || command.text.contains(&format!("| {program} "));
-    ["jq", "curl"].into_iter().find(|program| is_needed(program) && is_missing(program))
+    ["jq", "curl", "python3"].into_iter().find(|program| is_needed(program) && is_missing(program))
 }
 
 /// Runs a command. Returns a description of what is wrong, or `None` if the output agrees with the page.
@@ -165,6 +166,7 @@ pages! {
     ray "docs/ray.md"
     safety "docs/safety.md"
     sampling "docs/sampling.md"
+    scale "docs/scale.md"
     speculation "docs/speculation.md"
     server "docs/server.md"
     state_files "docs/state-files.md"

@@ -9,6 +9,7 @@ import math
 import os
 import posixpath
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -25,6 +26,10 @@ if TYPE_CHECKING:
     from ..model import Model
 
 _log = logging.getLogger("wingbeat")
+# The settings of a run, in the folder of its results. Readers of Parquet folders pass over names that begin with `_`.
+_RUN = "_run.json"
+# The options that change texts.
+_OF_TEXTS = "dtype quant strategy lora lora_alpha vocab context cache_dtype state_dtype rope_theta group_norm_eps state_orientation format".split()
 
 
 class RayBatch:
@@ -91,11 +96,15 @@ class RayBatch:
         """Writes the results into Parquet files of a folder, and skips rows whose ids have a result there. The folder may be of any file system that
         PyArrow knows, such as `s3://bucket/results`. All machines must see it.
 
-        A file appears when a batch is complete, so an interrupted run is resumed by the same call. Errors count as results; `retry_errors` removes them
-        first. Returns the numbers of results: `done` and `failed` (by this run, or earlier), and `kept` (texts of earlier runs).
+        A file appears when a batch is complete, so an interrupted run is resumed by the same call; `_run.json` keeps its settings. Errors count as
+        results; `retry_errors` removes them first. Returns the numbers of results: `done` and `failed` (by this run, or earlier), and `kept` (texts of earlier runs).
+
+        Raises InputError if the folder has results of another model or of other settings.
         """
         if "://" not in folder:
             folder = os.path.abspath(folder)
+        of_texts = {name: value for name, value in self._worker["options"].items() if name in _OF_TEXTS}
+        _check_run(folder, {**self._worker["settings"], **of_texts, **{name: self._worker[name] for name in ("model", "seed", "id_column")}})
         found, n_errors = _known(folder, self._id_column, retry_errors)
         known, column = ray.put(found), self._id_column
 
@@ -192,10 +201,26 @@ def opened(model: str, download: bool, options: Mapping[str, Any]) -> Model:
     return Model(model, download=download, progress=False, **options)
 
 
+def _check_run(folder: str, run: Mapping[str, Any]) -> None:
+    """Keeps the settings of a run in its folder, or compares them with the ones that the folder has."""
+    files, path = _place(folder)
+    files.create_dir(path, recursive=True)
+    path, run = posixpath.join(path, _RUN), json.loads(json.dumps(run, default=str))
+    if files.get_file_info(path).type == fs.FileType.NotFound:
+        with _new(files, path) as to, files.open_output_stream(to) as file:
+            file.write(json.dumps(run).encode())
+        return
+    with files.open_input_stream(path) as file:
+        known = json.loads(file.read())
+    for name in sorted({*known, *run}):
+        if known.get(name) != run.get(name):
+            text = f"{folder}: the results there have {name} = {known.get(name)!r}, and this run has {run.get(name)!r}"
+            raise InputError(text, field=name, hint="use the same settings, or another folder")
+
+
 def _known(folder: str, id_column: str, retry_errors: bool) -> tuple[frozenset[str | int], int]:
     """Returns the ids of the results in a folder, and how many of them are errors. Removes errors before if they are to be done again."""
     files, path = _place(folder)
-    files.create_dir(path, recursive=True)
     ids: set[str | int] = set()
     n_errors = 0
     for info in files.get_file_info(fs.FileSelector(path)):
@@ -230,12 +255,18 @@ def _write(table: pa.Table, folder: str, id_column: str) -> None:
 
 
 def _store(table: pa.Table, files: fs.FileSystem, target: str) -> None:
-    if isinstance(files, fs.LocalFileSystem):
-        parquet.write_table(table, f"{target}.part", filesystem=files)
-        files.move(f"{target}.part", target)
-    else:
-        # Object stores show an object when it is complete.
-        parquet.write_table(table, target, filesystem=files)
+    with _new(files, target) as to:
+        parquet.write_table(table, to, filesystem=files)
+
+
+@contextmanager
+def _new(files: fs.FileSystem, target: str) -> Iterator[str]:
+    """Gives the name under which a new file is written. The file appears as `target` when it is complete."""
+    # Object stores show an object when it is complete.
+    to = f"{target}.part" if isinstance(files, fs.LocalFileSystem) else target
+    yield to
+    if to != target:
+        files.move(to, target)
 
 
 def _place(folder: str) -> tuple[fs.FileSystem, str]:
