@@ -30,6 +30,8 @@ PROFILES = pathlib.Path(__file__).parent / "fleet/profiles"
 
 
 def simulate(options: argparse.Namespace) -> int:
+    if options.warm >= options.seconds:
+        sys.exit(f"fleet.py: expected --warm below --seconds, found {options.warm:g} and {options.seconds:g}")
     profile = Profile.read(options.profile)
     began = time.perf_counter()
     simulation = Simulation(profile, _of(Callers, options), _of(Fleet, options), options.seconds, options.warm, options.seed)
@@ -62,6 +64,7 @@ def profile(options: argparse.Namespace) -> int:
         found = measure.estimated(PROGRAM, options.model, options.predict, options.texts, options.token_bytes)
     else:
         found = measure.measured(PROGRAM, options.model, shlex.split(options.flags), options.texts)
+    found.load = options.load
     found.write(options.output)
     return 0
 
@@ -96,7 +99,7 @@ def check(options: argparse.Namespace) -> int:
 def figures(options: argparse.Namespace) -> int:
     from fleet import figures
 
-    figures.write(pathlib.Path(options.output), PROFILES)
+    figures.write(pathlib.Path(options.output), PROFILES, options.only)
     return 0
 
 
@@ -132,6 +135,7 @@ def main() -> int:
     verb.add_argument("--texts", type=lambda text: [int(n) for n in text.split(",")], default=[1, 2, 4, 8, 16], help="numbers of texts that decode")
     verb.add_argument("--predict", metavar="GPU", help="take the estimate of `wingbeat bench --predict`")
     verb.add_argument("--token-bytes", type=float, default=0, help="with --predict: bytes per token of a model with attention")
+    verb.add_argument("--load", type=float, default=20, help="seconds until a new server answers")
     verb.add_argument("-o", "--output", required=True)
 
     verb = verbs.add_parser("check", help="compare the simulation with real servers of this machine")
@@ -147,6 +151,7 @@ def main() -> int:
     verb = verbs.add_parser("figures", help="draw the figures of docs/scale.md")
     verb.set_defaults(run=figures)
     verb.add_argument("-o", "--output", default=str(ROOT / "docs/images"))
+    verb.add_argument("--only", default="", help="a part of a figure's name")
 
     options = parser.parse_args()
     return options.run(options)

@@ -71,6 +71,21 @@ def test_every_turn_is_answered_once(route: str) -> None:
     assert killed["seconds"] > quiet["seconds"]
 
 
+def test_a_server_opens_when_it_has_loaded() -> None:
+    # A server fails, and a restart reaches it before it is back; another one fails twice.
+    plan = Fleet(replicas=2, kills=[(5.0, 0), (5.0, 1), (40.0, 1)], away=30.0, restart=30.0, restart_share=0.5, grace=30.0)
+    profile = Profile("test", PROFILE.decode, PROFILE.prefill, 1e6, 0, load=20, overhead=0.0)
+    simulation = Simulation(profile, Callers(sessions=50, pause=1, answer=5), plan, 200, seed=2)
+    opened = []
+    mend = simulation._open
+    simulation._open = lambda about: (mend(about), opened.append((simulation.now, about[0].number, about[0].accepts)))  # type: ignore[method-assign]
+    simulation.run()
+    accepted = [(round(time), number) for time, number, accepts in opened if accepts]
+    # Server 0 drains from 30 s to 60 s and loads; server 1 is back 50 s after its second death, or after its own restart.
+    assert accepted[0] == (80, 0) and (55, 1) not in accepted and len(simulation.servers) == simulation.n_accepting
+    assert simulation.n_loaded == sum(server.load() for server in simulation.servers)
+
+
 def test_hot_keys_need_a_bounded_route() -> None:
     def p95(route: str) -> float:
         callers = Callers(sessions=300, pause=20, answer=40, hot_share=0.4, hot_keys=1)

@@ -104,8 +104,8 @@ def test_a_killed_actor_loses_and_repeats_no_row(cluster: None, tmp_path: Path) 
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
     # Results of other settings do not get into the same folder.
     for other, message in [
-        (RayBatch(options={**OPTIONS, "quant": "i8"}, seed=5), "have quant = None, and this run has 'i8'"),
-        (RayBatch(options=OPTIONS, seed=5, max_tokens=7), "have max_tokens = 128, and this run has 7"),
+        (RayBatch(options={**OPTIONS, "quant": "i8"}, seed=5, keep=["prompt"]), "have quant = None, and this run has 'i8'"),
+        (RayBatch(options=OPTIONS, seed=5, keep=["prompt"], max_tokens=7), "have max_tokens = 128, and this run has 7"),
     ]:
         with pytest.raises(wingbeat.InputError, match=message):
             other.run(ray.data.from_items(rows), str(folder))

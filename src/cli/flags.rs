@@ -39,6 +39,8 @@ const OPTIONS: &[(&str, &str)] = &[
     ("state", "--state"),
     ("state_dtype", "--state-dtype"),
     #[cfg(feature = "serve")]
+    ("state_quota", "--state-quota"),
+    #[cfg(feature = "serve")]
     ("states", "--states"),
     ("strategy", "--strategy"),
     ("synthetic", "--synthetic"),

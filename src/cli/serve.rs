@@ -121,7 +121,7 @@ pub struct Args {
     /// Storage of saved states: a folder, or a URL such as s3://bucket/prefix [default: memory, until the server ends]
     #[arg(long, value_name = "URL", help_heading = LIMITS)]
     states: Option<String>,
-    /// Store at most this many bytes of states per API key and model; 0 sets no limit [default: 4294967296 with --states, else 1073741824]
+    /// Store at most this many bytes of states per API key and model; 0 sets no limit, for a storage of --states [default: 4294967296 with --states, else 1073741824]
     #[arg(long, value_name = "BYTES", help_heading = LIMITS, hide_short_help = true)]
     state_quota: Option<u64>,
     /// Bytes of host memory per model for saved states and sessions that were used last; others are read from the storage
@@ -168,6 +168,10 @@ pub fn run(args: Args) -> Outcome {
 }
 
 fn options(args: &Args) -> Result<ServeOptions> {
+    if args.state_quota == Some(0) && args.states.is_none() {
+        let e = Error::usage("without a limit, states would fill the memory").field("state_quota");
+        return Err(e.hint("choose a storage with --states, or a limit"));
+    }
     Ok(ServeOptions {
         host: args.host.clone(),
         port: args.port,

@@ -18,7 +18,7 @@ const EXTENSION: &str = ".state";
 /// oldest of these states are deleted.
 pub const OF_RESPONSES: &str = "resp_";
 /// The maximum number of entries in `States::held`. If there are more, all entries are dropped.
-const MAX_HELD: usize = 4096;
+const MAX_HELD: usize = 1 << 16;
 /// The maximum size of the safetensors header in a state's file, in bytes.
 const MAX_HEADER: u64 = 1 << 20;
 
@@ -32,6 +32,27 @@ pub struct States {
     held: Mutex<HashMap<(usize, String, String), Version>>,
     /// For each folder, a lock that is held while a file is written.
     writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A state that the engine has under a temporary name. Dropping it deletes the state, unless the state has been renamed: after an error, or when the
+/// client has left.
+struct Temporary<'a> {
+    engine: &'a Engine,
+    namespace: &'a str,
+    name: String,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(engine: &'a Engine, caller: &'a Caller, name: String) -> Temporary<'a> {
+        Temporary { engine, namespace: &caller.namespace, name }
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // Fails if the state was renamed, or was displaced by others.
+        let _ = self.engine.delete_state(self.namespace, &self.name);
+    }
 }
 
 /// A state in a listing.
@@ -68,9 +89,9 @@ impl States {
             return Ok(true);
         }
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
-        let loaded = super::ids::new_id("loading-");
-        self.load(engine, caller, &loaded, content).await?;
-        self.hold(engine, caller, &loaded, name, version)?;
+        let loaded = Temporary::new(engine, caller, super::ids::new_id("loading-"));
+        self.load(engine, caller, &loaded.name, content).await?;
+        self.hold(engine, caller, &loaded.name, name, version)?;
         Ok(true)
     }
 
@@ -115,18 +136,11 @@ impl States {
 
     /// Stores the engine's state `new` under the name `name`. If `is_foreign` is true, a caller has uploaded the state, so its numbers are checked.
     async fn store_new(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, is_foreign: bool) -> Answer<StateInfo> {
-        let stored = async {
-            let content = self.exported(engine, caller, new, is_foreign).await?;
-            let (info, version) = self.put_state(engine, caller, name, content).await?;
-            self.hold(engine, caller, new, name, version)?;
-            Ok(info)
-        };
-        let stored = stored.await;
-        if stored.is_err() {
-            // An error is ignored, because the engine may have dropped the state already.
-            let _ = engine.delete_state(&caller.namespace, new);
-        }
-        stored
+        let new = Temporary::new(engine, caller, new.into());
+        let content = self.exported(engine, caller, &new.name, is_foreign).await?;
+        let (info, version) = self.put_state(engine, caller, name, content).await?;
+        self.hold(engine, caller, &new.name, name, version)?;
+        Ok(info)
     }
 
     /// Returns the file of a state, or `None` if there is no such state.

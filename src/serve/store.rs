@@ -38,7 +38,7 @@ pub struct Traffic {
 #[derive(Debug, Clone)]
 pub struct Version {
     tag: Option<String>,
-    /// The time of the last change, in milliseconds since 1970. `None` if this server has just written the file: storages tell only the tag then.
+    /// The time of the last change, in milliseconds since 1970. `None` if this server has just written the file: a write returns only the tag.
     modified: Option<i64>,
     pub bytes: u64,
 }

@@ -112,6 +112,7 @@ fn wrong_flags_are_refused() {
         (vec!["-m", "a=x.pth", "-m", "a=y.pth"], 2, "two models have the name"),
         (vec!["-m", "a=x.pth"], 1, "x.pth"),
         (vec!["--states", "nonsense://x"], 2, "--states"),
+        (vec!["--state-quota", "0"], 2, "states would fill the memory"),
     ] {
         let output = Command::new(PROGRAM).args(["serve", "--device", "cpu", "--port", "0"]).args(&args).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);

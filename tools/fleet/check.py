@@ -50,6 +50,8 @@ class Group:
         self.ring = Ring(fleet.replicas)
         self.chance = random.Random(7)
         self.processes: list[subprocess.Popen[str]] = []
+        # The states of processes that were killed.
+        self.killed: dict[int, tuple[int, int]] = {}
         self.addresses: list[str | None] = [None] * fleet.replicas
         for number in range(fleet.replicas):
             self.processes.append(self._process())
@@ -70,7 +72,7 @@ class Group:
 
     def states(self) -> dict[int, tuple[int, int]]:
         """Returns how many states each process has read from the store and written to it."""
-        found = {}
+        found = dict(self.killed)
         for process, address in zip(self.processes, self.addresses, strict=True):
             if address:
                 text = _get(address, "/metrics").decode()
@@ -79,6 +81,7 @@ class Group:
         return found
 
     def kill(self, number: int) -> None:
+        self.killed.update(pid_counts for pid_counts in self.states().items() if pid_counts[0] == self.processes[number].pid)
         self.addresses[number] = None
         self.processes[number].kill()
         self.processes[number].wait()

@@ -1,6 +1,7 @@
 """The figures of docs/scale.md. Each point of a line is a simulation."""
 
 import dataclasses
+import math
 import pathlib
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
@@ -40,7 +41,7 @@ class Case:
 
 @dataclasses.dataclass
 class Figure:
-    """A figure: its labels, what it shows of a report, and the cases of each line by x."""
+    """A figure: its labels, what it shows of a report, and for each line its cases by x."""
 
     file: str
     title: str
@@ -53,11 +54,13 @@ class Figure:
     mark: tuple[float, str] | None = None
 
 
-def write(folder: pathlib.Path, profiles: pathlib.Path) -> None:
-    """Simulates all cases and writes the figures."""
+def write(folder: pathlib.Path, profiles: pathlib.Path, only: str) -> None:
+    """Simulates all cases and writes the figures whose names contain `only`."""
     folder.mkdir(parents=True, exist_ok=True)
     with ProcessPoolExecutor() as pool, plt.rc_context(STYLE):
         for figure in _figures(profiles):
+            if only not in figure.file:
+                continue
             cases = [case for line in figure.lines.values() for case in line.values()]
             found = iter(list(pool.map(_report, cases)))
             image, axes = plt.subplots()
@@ -90,7 +93,7 @@ def _figures(profiles: pathlib.Path) -> Sequence[Figure]:
     all_sessions = (10_000, 30_000, 100_000, 300_000, 1_000_000)
     contexts = (250, 500, 1000, 2000, 4000, 8000, 16000)
     hot = (0.0, 0.05, 0.1, 0.15, 0.2, 0.3)
-    restarts = (0.02, 0.05, 0.1, 0.2, 0.3, 0.5)
+    restarts = (0.05, 0.1, 0.2, 0.3, 0.5)
 
     def grown(n: int, profile: pathlib.Path, **fleet: Any) -> Case:
         return Case(profile, {"sessions": n}, {"replicas": n // PER_SERVER, **fleet}, seconds=160, warm=80)
@@ -126,7 +129,7 @@ def _figures(profiles: pathlib.Path) -> Sequence[Figure]:
         Figure(
             "scale-restart.svg", "A rolling restart of 20 servers, 8000 conversations", "share of the servers that restart at once", "first token, p95 (s)", p95,
             {
-                name: {x: Case(rwkv, {"sessions": 8000}, {"replicas": 20, "restart": 120.0, "restart_share": x, **options}, seconds=120 + 55 / x) for x in restarts}
+                name: {x: Case(rwkv, {"sessions": 8000}, {"replicas": 20, "restart": 120.0, "restart_share": x, **options}, seconds=120 + 50 * math.ceil(1 / x)) for x in restarts}
                 for name, options in routes.items() if name in ("hash, store", "hash, no store")
             },
             logarithmic="y",

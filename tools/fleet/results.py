@@ -78,11 +78,11 @@ class Results:
 
 
 def limit(report: dict[str, Any]) -> str:
-    """Returns what limits the servers: `store`, `prefill`, `decode`, `one server` (its keys are hot), or `nothing`."""
+    """Returns what limits the servers: `store`, `prefill`, `decode`, `one server` (hot keys, or an uneven hash), or `nothing`."""
     used = report["slots_used"]
     if report["store"]["busy"] > 0.95:
         return "store"
     if used["mean"] > 0.9:
         # Beside texts that decode, prompts get at most half of the time.
         return "prefill" if report["prefill_share"] > 0.4 else "decode"
-    return "one server" if used["most"] > 0.95 else "nothing"
+    return "one server" if used["most"] > 0.9 else "nothing"

@@ -33,13 +33,15 @@ class Conversation:
 
 
 class Request:
-    __slots__ = ("conversation", "prompt", "cached", "answer", "asked", "work", "server", "life")
+    __slots__ = ("conversation", "prompt", "cached", "answer", "asked", "work", "first", "server", "life")
 
     def __init__(self, conversation: Conversation, prompt: int, answer: int, asked: float) -> None:
         self.conversation, self.prompt, self.answer, self.asked = conversation, prompt, answer, asked
         self.cached = 0
         # Seconds of prefill that are left. Infinite until it begins.
         self.work = math.inf
+        # The time of the first token. Negative until it comes; a request that begins again has had it.
+        self.first = -1.0
         # The server, and its life at the time of the request.
         self.server: Server
         self.life = 0
@@ -49,7 +51,7 @@ class Server:
     def __init__(self, number: int, host: list["Server"]) -> None:
         self.number, self.host = number, host
         self.accepts = True
-        # Grows when the server ends, so that what was on its way to it knows.
+        # Grows when the server ends. A request or an event of an earlier life is void.
         self.life = 0
         # Requests whose state is on its way, requests that wait for a slot, prompts that are read, and texts that decode, by the step that ends them.
         self.coming = 0
@@ -86,7 +88,8 @@ class Simulation:
         self.now, self.n_events = 0.0, 0
         self.events: list[tuple[float, int, Callable[[Any], None], Any]] = []
         self.store_free = 0.0
-        self.in_flight = 0
+        # Requests that servers have: the sum of their loads.
+        self.n_loaded = 0
         self.servers: list[Server] = []
         host: list[Server] = []
         for number in range(fleet.replicas):
@@ -152,7 +155,7 @@ class Simulation:
         if self.n_accepting == 0:
             return None
         if route in ("hash", "bounded"):
-            most = BOUND * (self.in_flight + 1) / self.n_accepting if route == "bounded" else self.in_flight + 1
+            most = BOUND * (self.n_loaded + 1) / self.n_accepting if route == "bounded" else math.inf
             return next(server for server in map(servers.__getitem__, self.ring.servers(place)) if server.accepts and server.load() <= most)
         first, second = self._any(), self._any()
         return second if route == "two" and second.load() < first.load() else first
@@ -166,7 +169,6 @@ class Simulation:
     def _ask(self, conversation: Conversation) -> None:
         turns, turn = conversation.turns, conversation.turn
         next_turn = turns[turn] if turns else draw(self.callers, turn % self.callers.turns == 0, self.chance)
-        self.in_flight += 1
         self._submit(Request(conversation, conversation.tokens + next_turn.message, next_turn.answer, self.now))
 
     def _submit(self, request: Request) -> None:
@@ -192,6 +194,7 @@ class Simulation:
                 self._keep(server, conversation.number, conversation.stored)
                 wait += self._transfer("get", conversation.stored)
         server.coming += 1
+        self.n_loaded += 1
         self._after(wait, self._arrive, request)
 
     def _arrive(self, request: Request) -> None:
@@ -201,10 +204,12 @@ class Simulation:
             return
         server.coming -= 1
         if not server.accepts:
+            self.n_loaded -= 1
             self._submit(request)
         elif server.running() < self.fleet.slots:
             self._change(server, self._start, request)
         elif server.is_full(self.fleet):
+            self.n_loaded -= 1
             self._refuse(request)
         else:
             server.waiting.append(request)
@@ -285,7 +290,9 @@ class Simulation:
         if server.reading and server.reading[0].work <= 1e-9:
             # The last token of a prompt gives the first token of the answer.
             request = server.reading.popleft()
-            self.results.first_token(self.now, request)
+            if request.first < 0:
+                request.first = self.now
+                self.results.first_token(self.now, request)
             self.n_events += 1
             # A state that is stored has read the last token, too.
             n_steps = request.answer - (not self.fleet.store)
@@ -300,6 +307,7 @@ class Simulation:
         """Ends a text: keeps its state, and gives its slot to the next request."""
         conversation = request.conversation
         tokens = request.prompt + request.answer
+        self.n_loaded -= 1
         self._keep(server, conversation.number, tokens)
         self._after(self._transfer("put", tokens) if self.fleet.store else 0.0, self._answered, request)
         if server.waiting:
@@ -316,7 +324,6 @@ class Simulation:
 
     def _answered(self, request: Request) -> None:
         conversation = request.conversation
-        self.in_flight -= 1
         self.results.answered(self.now, request)
         conversation.tokens = request.prompt + request.answer
         conversation.stored = conversation.tokens if self.fleet.store else 0
@@ -332,8 +339,7 @@ class Simulation:
     # Servers that end
 
     def _fail_again(self, server: Server) -> None:
-        if server.accepts:
-            self._fail(server)
+        self._fail(server)
         self._after(self.chance.expovariate(1 / self.fleet.failures), self._fail_again, server)
 
     def _fail(self, server: Server) -> None:
@@ -344,19 +350,21 @@ class Simulation:
         self._change(server, self._empty, None)
         for request in lost:
             self._submit(request)
-        self._after(self.fleet.away + self.profile.load, self._open, server)
+        self._after(self.fleet.away + self.profile.load, self._open, (server, server.life))
 
     def _close(self, server: Server) -> None:
         if server.accepts:
             server.accepts = False
             self.n_accepting -= 1
 
-    def _open(self, server: Server) -> None:
-        if not server.accepts:
+    def _open(self, loaded: tuple[Server, int]) -> None:
+        server, life = loaded
+        if server.life == life and not server.accepts:
             server.accepts = True
             self.n_accepting += 1
 
     def _empty(self, server: Server, _) -> None:
+        self.n_loaded -= server.load()
         for queue in (server.waiting, server.reading, server.decoding):
             queue.clear()
         server.kept.clear()
@@ -367,6 +375,8 @@ class Simulation:
         """Restarts some servers: they complete their texts for `grace` seconds, then load. The next ones follow."""
         servers = self.servers[first : first + max(1, round(self.fleet.restart_share * len(self.servers)))]
         for server in servers:
+            # A server that is away comes back with the others.
+            server.life += not server.accepts
             self._close(server)
         self._after(self.fleet.grace, self._stop, (servers, first + len(servers)))
 
@@ -376,12 +386,13 @@ class Simulation:
             # Texts that are cut reach their callers, and their states reach the store. Here they count as whole.
             cut = [request for _, _, request in server.decoding]
             waiting = [*server.waiting, *server.reading]
+            self._close(server)
             self._change(server, self._empty, None)
             for request in cut:
                 self._after(self._transfer("put", request.prompt + request.answer) if self.fleet.store else 0.0, self._answered, request)
             for request in waiting:
                 self._submit(request)
-            self._after(self.profile.load, self._open, server)
+            self._after(self.profile.load, self._open, (server, server.life))
         if following < len(self.servers):
             self._after(self.profile.load, self._restart, following)
 

@@ -104,7 +104,7 @@ class RayBatch:
         if "://" not in folder:
             folder = os.path.abspath(folder)
         of_texts = {name: value for name, value in self._worker["options"].items() if name in _OF_TEXTS}
-        _check_run(folder, {**self._worker["settings"], **of_texts, **{name: self._worker[name] for name in ("model", "seed", "id_column")}})
+        _check_run(folder, {**self._worker["settings"], **of_texts, **{name: self._worker[name] for name in ("model", "seed", "id_column", "keep")}})
         found, n_errors = _known(folder, self._id_column, retry_errors)
         known, column = ray.put(found), self._id_column
 
@@ -202,16 +202,17 @@ def opened(model: str, download: bool, options: Mapping[str, Any]) -> Model:
 
 
 def _check_run(folder: str, run: Mapping[str, Any]) -> None:
-    """Keeps the settings of a run in its folder, or compares them with the ones that the folder has."""
+    """Keeps the settings of a run in its folder. If the folder has results, compares them with the settings there."""
     files, path = _place(folder)
     files.create_dir(path, recursive=True)
-    path, run = posixpath.join(path, _RUN), json.loads(json.dumps(run, default=str))
-    if files.get_file_info(path).type == fs.FileType.NotFound:
-        with _new(files, path) as to, files.open_output_stream(to) as file:
-            file.write(json.dumps(run).encode())
+    entries = files.get_file_info(fs.FileSelector(path))
+    file, run = posixpath.join(path, _RUN), json.loads(json.dumps(run, default=str))
+    if not any(info.extension == "parquet" for info in entries) or all(info.base_name != _RUN for info in entries):
+        with _new(files, file) as to, files.open_output_stream(to) as stream:
+            stream.write(json.dumps(run).encode())
         return
-    with files.open_input_stream(path) as file:
-        known = json.loads(file.read())
+    with files.open_input_stream(file) as stream:
+        known = json.loads(stream.read())
     for name in sorted({*known, *run}):
         if known.get(name) != run.get(name):
             text = f"{folder}: the results there have {name} = {known.get(name)!r}, and this run has {run.get(name)!r}"
