@@ -230,8 +230,7 @@ impl States {
         let all = self.store.list(folder).await?;
         let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
         if fixed + bytes > quota {
-            let text =
-                format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(quota));
+            let text = format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(quota));
             let e = Error::input(text).hint("delete states with DELETE /v1/states/NAME");
             return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", e));
         }
