@@ -61,10 +61,9 @@ def profile(options: argparse.Namespace) -> int:
     from fleet import measure
 
     if options.predict:
-        found = measure.estimated(PROGRAM, options.model, options.predict, options.texts, options.token_bytes)
+        found = measure.estimated(PROGRAM, options.model, options.predict, options.texts, options.load, options.token_bytes)
     else:
-        found = measure.measured(PROGRAM, options.model, shlex.split(options.flags), options.texts)
-    found.load = options.load
+        found = measure.measured(PROGRAM, options.model, shlex.split(options.flags), options.texts, options.load)
     found.write(options.output)
     return 0
 
@@ -77,8 +76,7 @@ def check(options: argparse.Namespace) -> int:
     n = options.replicas
     fleet = Fleet(replicas=n, slots=8, route="hash", latency=0.003, bandwidth=500e6, store_bandwidth=1e9, away=5.0, per_host=n)
     tell("measuring step times with 1 and more processes")
-    found = measure.measured(PROGRAM, options.model, flags, [1, 2, 4, 8], tuple(sorted({2, n} - {1})))
-    found.load = 2.0
+    found = measure.measured(PROGRAM, options.model, flags, [1, 2, 4, 8], 2.0, tuple(sorted({2, n} - {1})))
     tell(json.dumps(dataclasses.asdict(found)))
     callers = Callers(sessions=options.sessions, first=120, message=24, answer=40, pause=3, turns=6)
     rows = check.check(check.Setting(PROGRAM, options.model, flags, callers, fleet, options.seconds, options.warm), found, tell)

@@ -12,7 +12,7 @@ from .plan import Profile
 PROMPTS = (16, 64, 256)
 
 
-def measured(program: str, model: str, flags: list[str], texts: list[int], together: tuple[int, ...] = ()) -> Profile:
+def measured(program: str, model: str, flags: list[str], texts: list[int], load: float, together: tuple[int, ...] = ()) -> Profile:
     """Measures a model. `flags` are flags of `bench`, such as --device and --quant. `together` are numbers of processes that are measured at once, for
     servers that share a host."""
     decode, prefill = _bench(program, model, _decode(flags, texts)), _bench(program, model, _prefill(flags, PROMPTS))
@@ -23,7 +23,7 @@ def measured(program: str, model: str, flags: list[str], texts: list[int], toget
         shared.append((n, (slower + slower_prefill) / 2))
     state, token = _sizes(program, model)
     name = pathlib.Path(model).stem
-    return Profile(name, sorted(decode.items()), sorted(prefill.items()), state, token, load=0.0, shared=shared)
+    return Profile(name, sorted(decode.items()), sorted(prefill.items()), state, token, load, shared)
 
 
 def drift(program: str, model: str, flags: list[str], profile: Profile, n_processes: int) -> tuple[float, float]:
@@ -35,7 +35,7 @@ def drift(program: str, model: str, flags: list[str], profile: Profile, n_proces
     return decode / step / slower, prefill / time / slower
 
 
-def estimated(program: str, model: str, gpu: str, texts: list[int], token_bytes: float) -> Profile:
+def estimated(program: str, model: str, gpu: str, texts: list[int], load: float, token_bytes: float) -> Profile:
     """Takes the estimates of `wingbeat bench --predict`. `token_bytes` is the size of one token in a model with attention."""
     command = [program, "bench", "--synthetic", model, "--predict", gpu, "--json", "-b", ",".join(map(str, texts)), "-p", "64,512", "-n", "32"]
     (found,) = json.loads(_run(command))
@@ -48,7 +48,7 @@ def estimated(program: str, model: str, gpu: str, texts: list[int], token_bytes:
             prefill.append((n, n / step["tokens_per_second"]))
     published = {entry["name"]: entry for entry in json.loads(_run([program, "inspect", "--published", "--json"]))}
     state = 0.0 if token_bytes else published[model]["state_per_slot"]
-    return Profile(f"{model} on {found['gpu']} (estimated)", decode, prefill, state, token_bytes, load=20.0)
+    return Profile(f"{model} on {found['gpu']} (estimated)", decode, prefill, state, token_bytes, load)
 
 
 def _decode(flags: list[str], texts: Sequence[int]) -> list[str]:

@@ -186,7 +186,7 @@ class Simulation:
             self._refuse(request)
             return
         if self.fleet.store:
-            # A server asks for the version of the state, and reads the state only if another server has written it.
+            # A server asks for the version of the state, and reads the state if it does not have this version in memory.
             wait += self.fleet.latency
             self.results.stored(self.now, "head", 0)
             if conversation.stored > kept:
