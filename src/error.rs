@@ -6,17 +6,15 @@
 //! The library does not know the command line's flags. [`Error::field`] has an option's library name, and hints put such names between backticks (``
 //! `context` ``, `` `device=cpu` ``). A front end replaces them with [`Error::with_names`].
 
-mod json;
+pub(crate) mod json;
 mod names;
-mod room;
+pub(crate) mod room;
+pub(crate) mod texts;
 
-#[cfg(any(feature = "cli", feature = "serve"))]
-pub(crate) use json::escaped;
 pub(crate) use json::{in_words, with_place};
 pub use names::renamed;
-#[cfg(feature = "cli")]
-pub(crate) use room::{HINT as MEMORY_HINT, is_handled, read_at_most};
 pub(crate) use room::{filled, room};
+pub(crate) use texts::{short, size};
 
 use std::fmt;
 use std::ops::Range;
@@ -133,6 +131,12 @@ impl Error {
         Self::new(Kind::Memory, message)
     }
 
+    /// Replaces the kind.
+    pub fn with_kind(mut self, kind: Kind) -> Self {
+        self.kind = kind;
+        self
+    }
+
     /// Adds a place before the earlier places: `model.pth` before `tensor w1` gives `model.pth: tensor w1`. An empty place, or a place that is
     /// already first, is not added.
     pub fn at(mut self, place: impl fmt::Display) -> Self {
@@ -211,7 +215,7 @@ impl Error {
     }
 
     /// Converts the error of an operation on a file, without a place. The kind is `File`, or `Memory` if memory ran out.
-    pub(crate) fn of_io(error: std::io::Error) -> Self {
+    pub fn of_io(error: std::io::Error) -> Self {
         use std::io::ErrorKind as E;
         let hint = match error.kind() {
             E::StorageFull | E::QuotaExceeded => Some("free some space or write to another disk"),
@@ -233,24 +237,6 @@ impl Error {
             None => e,
         }
     }
-}
-
-/// Returns `text`, to be quoted in a message. A text of more than `most` characters is cut there and ends with `…`.
-pub(crate) fn short(text: &str, most: usize) -> String {
-    match text.char_indices().nth(most) {
-        Some((end, _)) => format!("{}…", &text[..end]),
-        None => text.to_owned(),
-    }
-}
-
-/// Formats a number of bytes in KiB, MiB, GiB or TiB: `1.50 GiB`.
-pub(crate) fn size(bytes: u64) -> String {
-    const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
-    let (mut value, mut unit) = (bytes as f64 / 1024.0, 0);
-    while value >= 1024.0 && unit + 1 < UNITS.len() {
-        (value, unit) = (value / 1024.0, unit + 1);
-    }
-    format!("{value:.2} {}", UNITS[unit])
 }
 
 /// The maximum length of a message or a hint, in bytes.

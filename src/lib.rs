@@ -36,7 +36,6 @@
 //! | [`chat`] | chat formats and their settings |
 //! | [`vocab`] | text to token ids and back |
 //! | [`constrain`] | grammars and JSON schemas for the output |
-//! | `serve` | an HTTP server with OpenAI's API (feature `serve`) |
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | sessions and samplers, checkpoints, words and kernels, executors, formats: documented, but names may change in any version |
 //!
@@ -134,56 +133,66 @@
 //!
 //! # Features
 //!
-//! * `cli` (default) adds the command line, with an argument parser and a logger. It turns on `embedded-model` and `grammar`.
-//! * `download` (default) adds `wingbeat pull`, `list` and `rm`, and models by name, with an HTTP client. It turns on `cli`.
-//! * `embedded-model` adds the tiny trained model with its vocabulary, and the World vocabulary.
-//! * `grammar` adds grammars and JSON schemas.
-//! * `serve` (default) adds the module `serve`, an HTTP server, and with `cli` the subcommand `serve`. It turns on `grammar`.
-//! * `cloud` adds object storage (S3, Google Cloud Storage, Azure) for the states of the server. It turns on `serve`.
+//! * `embedded-model` (default) adds the tiny trained model with its vocabulary, and the World vocabulary.
+//! * `grammar` (default) adds grammars and JSON schemas.
+//!
+//! The program `wingbeat` is the crate `wingbeat-cli`, and its HTTP server the crate `wingbeat-server`.
 
 #![deny(missing_docs)]
 
 mod calls;
 pub mod chat;
-#[cfg(feature = "cli")]
-#[doc(hidden)]
-pub mod cli;
 pub mod constrain;
 pub mod conversation;
 pub mod engine;
 pub mod error;
 pub mod files;
-#[cfg(all(feature = "download", not(target_arch = "wasm32")))]
-mod hub;
-#[allow(missing_docs)]
 pub mod low_level;
-#[cfg(all(test, feature = "cli"))]
+#[cfg(test)]
 mod seeds;
-#[cfg(all(feature = "serve", not(target_arch = "wasm32")))]
-pub mod serve;
 pub mod vocab;
 
+// Programs name these modules as `low_level::…`.
+#[doc(hidden)]
+pub mod arch;
+#[doc(hidden)]
+pub mod assets;
+#[doc(hidden)]
+pub mod exec;
+#[doc(hidden)]
+pub mod quant;
+#[doc(hidden)]
+pub mod sample;
+#[doc(hidden)]
+pub mod session;
+#[doc(hidden)]
+pub mod tape;
+#[doc(hidden)]
+pub mod template;
+#[doc(hidden)]
+pub mod tensor;
+#[doc(hidden)]
+pub mod weights;
+#[doc(hidden)]
+pub mod words;
+
+pub use arch::{Facts, Task};
 pub use chat::{Format, Message, Role, Tool, ToolCall};
 pub use conversation::Conversation;
 pub use engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Input, Request, StateOptions, ToolChoice, Usage};
 pub use error::{Error, Result};
-pub use low_level::arch::{Facts, Task};
-pub use low_level::exec::gpu::{Backend, Device as GpuDevice};
-pub use low_level::exec::strategy::StrategyChoice;
-pub use low_level::exec::{DeviceChoice, FloatChoice, QuantPlan};
-pub use low_level::quant::Float;
+pub use exec::gpu::{Backend, Device as GpuDevice};
+pub use exec::strategy::StrategyChoice;
+pub use exec::{DeviceChoice, FloatChoice, QuantPlan};
+pub use quant::Float;
 pub use sample::{Order, Sampling};
 pub use session::{
     EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate, Speculation,
     StateOrientation, Timings,
 };
 
-#[cfg(feature = "cli")]
-use low_level::report;
-use low_level::{arch, exec, quant, sample, session, tape, template, tensor, weights, words};
-
 /// Pages of the documentation, included so that the documentation tests compile their Rust code.
-#[cfg(all(doctest, feature = "cli"))]
+#[cfg(all(doctest, feature = "embedded-model", feature = "grammar"))]
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}

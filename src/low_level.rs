@@ -1,26 +1,21 @@
 //! The modules that sessions are built on: checkpoints, architectures, words (fused operations), kernels and executors. These modules are documented
 //! for authors of kernels, formats and architectures. The modules are not stable: names may change in any version.
 
-#[path = "arch/mod.rs"]
-pub mod arch;
-#[path = "exec/mod.rs"]
-pub mod exec;
-#[path = "quant/mod.rs"]
-pub mod quant;
-#[cfg(not(target_arch = "wasm32"))]
-#[path = "report/mod.rs"]
-pub mod report;
-#[path = "sample/mod.rs"]
-pub mod sample;
-#[path = "session/mod.rs"]
-pub mod session;
-#[path = "tape/mod.rs"]
-pub mod tape;
-#[path = "template/mod.rs"]
-pub mod template;
-#[path = "tensor/mod.rs"]
-pub mod tensor;
-#[path = "weights/mod.rs"]
-pub mod weights;
-#[path = "words/mod.rs"]
-pub mod words;
+#[doc(inline)]
+pub use crate::{arch, assets, exec, quant, sample, session, tape, template, tensor, weights, words};
+
+/// Parts of the library that its own front ends (program, server, Python, browser) use, and that other programs rarely need.
+pub mod front_end {
+    pub use crate::chat::begun::{is_begun, with_thought};
+    pub use crate::chat::format::first_prompt;
+    pub use crate::conversation::file::METADATA_KEY;
+    #[cfg(feature = "grammar")]
+    pub use crate::engine::followers::Followers;
+    pub use crate::engine::prepare::Preparer;
+    pub use crate::error::json::{escaped, in_words, with_place};
+    pub use crate::error::room::{HINT as MEMORY_HINT, is_handled, read_at_most};
+    pub use crate::error::texts::{short, size};
+    pub use crate::exec::wait;
+    pub use crate::vocab::choose::{Choice, WORLD_ROWS};
+    pub use crate::vocab::literal::unescape_text;
+}

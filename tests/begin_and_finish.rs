@@ -1,6 +1,7 @@
 //! Tests device work in separate calls: begin, poll, finish, drop. The results must equal the results of the methods that block.
 
-use crate::support::{adapter, caps, devices, golden, null, options, tiny, unwatched};
+use crate::null;
+use crate::support::{adapter, caps, devices, golden, options, tiny, unwatched};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::pin;

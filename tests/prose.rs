@@ -1,7 +1,7 @@
 //! Finds slips of language: phrases that force a reader to stop, in documentation, `--help`, errors, rustdoc or shader comments. The full rules are
 //! in CONTRIBUTING.md. This test checks only the rules that a program can check.
 
-use crate::layers::sources;
+use crate::layers::{crates, sources};
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -159,7 +159,7 @@ fn texts() -> Vec<Text> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let in_folder = |folder: &'static str| sources(folder).into_iter().map(move |(file, text)| (format!("{folder}/{file}"), text));
     let pages = ["README.md", "CONTRIBUTING.md"].map(|name| (name.to_string(), std::fs::read_to_string(root.join(name)).unwrap()));
-    let files: BTreeMap<String, String> = ["src", "shaders", "docs"].into_iter().flat_map(in_folder).chain(pages).collect();
+    let files: BTreeMap<String, String> = ["shaders", "docs"].into_iter().flat_map(in_folder).chain(crates()).chain(pages).collect();
     let of_file = |(name, text): (&String, &String)| match name.rsplit_once('.').map(|(_, extension)| extension) {
         Some("rs" | "wgsl") if !name.contains("test") => of_source(name, text),
         Some("md") => of_page(name, text),

@@ -1,6 +1,6 @@
 //! Tests that the table in `docs/safety.md` lists every file with unsafe blocks, and the number of these blocks.
 
-use crate::layers::sources;
+use crate::layers::crates;
 use std::collections::BTreeMap;
 
 #[test]
@@ -23,10 +23,10 @@ fn every_unsafe_block_has_its_argument_in_the_docs() {
     }
     let is_unsafe =
         |line: &&str| !line.trim_start().starts_with("//") && line.split(|c: char| !c.is_alphanumeric() && c != '_').any(|w| w == "unsafe");
-    let found: BTreeMap<String, usize> = sources("src")
+    let found: BTreeMap<String, usize> = crates()
         .into_iter()
         .filter(|(file, _)| file.ends_with(".rs"))
-        .map(|(file, text)| (format!("src/{file}"), text.lines().filter(is_unsafe).count()))
+        .map(|(file, text)| (file, text.lines().filter(is_unsafe).count()))
         .filter(|(_, n)| *n > 0)
         .collect();
     assert_eq!(documented, found);

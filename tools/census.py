@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Counts lines, files, names of types and public items of the crate, the numbers by which restructuring is judged.
+"""Counts lines, files, names of types and public items, the numbers by which restructuring is judged.
 
 Run in the repository: python3 tools/census.py [-v] [lines] [files] [types] [public]
 
-    lines    production lines of each module of src, and the sum for session, chat, conversation, engine, serve and exec
-    files    files of src above 450 lines, and below 60
-    types    names of types that src defines in three or more places
-    public   public items that a program reaches outside `low_level`; runs rustdoc, which compiles the crate
+    lines    production lines of each module of the library and of each front end in Rust (cli, server), and the sum for session, chat,
+             conversation, engine, exec and server
+    files    source files above 450 lines, and below 60
+    types    names of types that the crates define in three or more places
+    public   public items of the library that a program reaches outside `low_level`; runs rustdoc, which compiles the crate
     -v       details: lines of each file or folder, the small files, the places of a name, the paths of public items
 
 Without a word it prints all four numbers. Definitions:
@@ -22,8 +23,9 @@ import collections, json, os, re, subprocess, sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-SRC = ROOT / "src"
-CORE = ["session", "chat", "conversation", "engine", "serve", "exec"]
+# Each crate's sources, and the name under which they are counted. `None`: each module counts by itself.
+CRATES = {"src": None, "server/src": "server", "cli/src": "cli"}
+CORE = ["session", "chat", "conversation", "engine", "exec", "server"]
 
 TOKEN = re.compile(
     r'//[^\n]*|/\*.*?\*/'  # comments; nested ones are not used in this crate
@@ -71,10 +73,11 @@ def without_tests(text):
 
 
 def sources():
-    """Returns path below src, raw text and plain text without tests of every file that is not for tests only."""
+    """Returns path, raw text and plain text without tests of every file that is not for tests only. A path begins with the counted name."""
     files, skipped = [], set()
-    for path in sorted(SRC.rglob("*.rs")):
-        name = path.relative_to(SRC)
+    for path, crate, prefix in sorted((path, crate, prefix or "") for crate, prefix in CRATES.items() for path in (ROOT / crate).rglob("*.rs")):
+        name = path.relative_to(ROOT / crate)
+        name = Path(prefix) / name if prefix else name
         raw = path.read_text()
         text, modules = without_tests(plain(raw))
         folder = name.parent if name.stem in ("mod", "lib", "main") else name.with_suffix("")
@@ -97,7 +100,7 @@ def lines(files, verbose):
         n = sum(1 for line in text.splitlines() if line.strip())
         counts[module(name)] += n
         details["/".join(name.parts[:2])] += n
-    print(f"lines: {sum(counts[m] for m in CORE)} in {' + '.join(CORE)}, {sum(counts.values())} in all of src")
+    print(f"lines: {sum(counts[m] for m in CORE)} in {' + '.join(CORE)}, {sum(counts.values())} in all crates")
     for m, n in counts.most_common():
         print(f"  {n:6} {m}")
         for part, n in details.most_common() if verbose else []:
@@ -108,7 +111,7 @@ def lines(files, verbose):
 def sizes(files, verbose):
     long = [(len(raw.splitlines()), name) for name, raw, _ in files if len(raw.splitlines()) > 450]
     small = [(n, name) for name, _, text in files if (n := len(text.rstrip().splitlines())) < 60]
-    print(f"files: {len(files)} in src, {len(long)} above 450 lines, {len(small)} below 60")
+    print(f"files: {len(files)}, {len(long)} above 450 lines, {len(small)} below 60")
     for n, name in sorted(long, reverse=True) + (sorted(small) if verbose else []):
         print(f"  {n:6} {name}")
 
@@ -146,7 +149,7 @@ def is_associated(text, at):
 
 def public(files, verbose):
     target = Path(os.environ.get("CARGO_TARGET_DIR", ROOT / "target"))
-    command = ["cargo", "rustdoc", "-q", "--lib", "--", "-Z", "unstable-options", "--output-format", "json"]
+    command = ["cargo", "rustdoc", "-q", "-p", "wingbeat", "--lib", "--", "-Z", "unstable-options", "--output-format", "json"]
     subprocess.run(command, cwd=ROOT, check=True, env={**os.environ, "RUSTC_BOOTSTRAP": "1"})
     crate = json.loads((target / "doc" / "wingbeat.json").read_text())
     found = reachable(crate)

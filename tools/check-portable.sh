@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Type-checks the crate for other platforms: Windows and macOS (library and program), the web (library without default features).
+# Type-checks the crates for other platforms: Windows and macOS (library, server and program), the web (library without default features).
 # Links and runs nothing. Uses installed targets of rustup. Otherwise, on Debian, unpacks a compiler from Debian's packages into a cache
 # folder (0.7 GB, no root, no installation) and builds the standard library from its sources. A target without either prints SKIPPED.
 # usage: check-portable.sh [TARGET…]      environment: WINGBEAT_PORTABLE, the cache folder
@@ -12,7 +12,7 @@ trap 'rm -f "$log"' EXIT
 
 what_to_check() { # TARGET
   case $1 in
-    wasm32-*) echo "--lib --no-default-features" ;;
+    wasm32-*) echo "-p wingbeat --lib --no-default-features" ;;
     *) echo "--lib --bins" ;;
   esac
 }

@@ -26,10 +26,10 @@ case $system-$machine in
   Linux-x86_64 | Linux-amd64) name=wingbeat-linux-x86_64 ;;
   Linux-aarch64 | Linux-arm64) name=wingbeat-linux-aarch64 ;;
   Darwin-*) name=wingbeat-macos ;;
-  *) fail "no program for $system on $machine: build it with Rust (cargo install --path .)" ;;
+  *) fail "no program for $system on $machine: build it with Rust (cargo install --path cli)" ;;
 esac
 if [ "$system" = Linux ] && ls /lib/ld-musl-* >/dev/null 2>&1 && ! ls /lib*/ld-linux-* >/dev/null 2>&1; then
-  fail "this system has the C library musl, the program needs glibc 2.28 or later: build it with Rust (cargo install --path .)"
+  fail "this system has the C library musl, the program needs glibc 2.28 or later: build it with Rust (cargo install --path cli)"
 fi
 
 if command -v curl >/dev/null 2>&1; then

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Bundles the libraries of the chat page into src/serve/page/lib/: one minified ES module each, a style sheet, and their licences. Needs node 20 and the npm registry.
+# Bundles the libraries of the chat page into server/page/lib/: one minified ES module each, a style sheet, and their licences. Needs node 20 and the npm registry.
 #
 # usage: tools/page-libraries.sh [--check]
 #   --check  writes nothing; fails if the files in the repository differ
@@ -14,7 +14,7 @@ libraries=(markdown-it@15.0.3 highlight.js@11.12.0 temml@0.13.5 entities@8.1.0 l
 # highlight.js/lib/common has 36 languages; these are added
 languages=(dockerfile haskell julia latex nginx powershell scala)
 
-folder=src/serve/page/lib
+folder=server/page/lib
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 npm install --silent --no-audit --no-fund --save-exact --prefix "$work" "$bundler" "${libraries[@]}"

@@ -24,4 +24,4 @@ loader=$(echo "$root"/lib*/ld-linux-*.so.*)
 export "CARGO_TARGET_${host}_RUNNER=$loader --library-path $root/usr/lib/$arch-linux-gnu"
 export VK_DRIVER_FILES=$root/usr/share/vulkan/icd.d/lvp_icd.json WINGBEAT_REQUIRE_GPU=1 WINGBEAT_KERNELS=groups
 [ $# -gt 0 ] || set -- -E 'test(/^(words|spans|draws|ahead|golden)::/) - test(ahead::a_text_does_not_depend_on_where_tokens_are_sampled)'
-"$cargo" nextest run --test main --no-fail-fast "$@"
+"$cargo" nextest run -p wingbeat -p wingbeat-cli --test main --no-fail-fast "$@"

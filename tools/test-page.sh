@@ -36,10 +36,10 @@ if [ "${1:-}" = --pictures ]; then
   pictures=1
   shift
 fi
-node --test --test-concurrency=1 "$@" tests/serve/page/*.test.mjs
+node --test --test-concurrency=1 "$@" server/tests/page/*.test.mjs
 [ -z "$pictures" ] || {
   mkdir -p docs/images
-  node tests/serve/page/pictures.mjs docs/images
+  node server/tests/page/pictures.mjs docs/images
   # 256 colours: a third of the size
   if command -v pngquant >/dev/null; then pngquant --force --skip-if-larger --ext .png --speed 1 docs/images/serve-*.png; fi
 }

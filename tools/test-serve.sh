@@ -11,7 +11,7 @@
 set -uo pipefail
 cd "$(dirname "$0")/.." || exit
 
-tests=tests/serve
+tests=server/tests
 cache=${WINGBEAT_TEST_CACHE:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat-tests}
 length=short
 case ${1:-} in short | long) length=$1; shift ;; esac
@@ -25,7 +25,7 @@ if [ "$length" = long ]; then storm=120 schema=300 turns=20 soak=120; else storm
 storm=${STORM_SECONDS:-$storm} schema=${SCHEMA_SECONDS:-$schema}
 
 if [ -z "${WINGBEAT_BIN:-}" ]; then
-  "${CARGO:-cargo}" build --release --features serve || exit 1
+  "${CARGO:-cargo}" build --release || exit 1
   WINGBEAT_BIN=$("${CARGO:-cargo}" metadata --format-version 1 --no-deps | python3 -c 'import json, sys; print(json.load(sys.stdin)["target_directory"])')/release/wingbeat
 fi
 WINGBEAT_BIN=$(realpath "$WINGBEAT_BIN")

@@ -18,7 +18,7 @@ export WINGBEAT_REQUIRE_GPU=1
 # Runs the examples; nextest only compiles them.
 if [ $# -eq 0 ]; then
   for example in whole_text stream chat_tools embedding state own_gpu rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
-    "$cargo" run --quiet --example "$example" >/dev/null
+    "$cargo" run --quiet -p wingbeat --example "$example" >/dev/null
   done
 fi
 # Runs the other tests after a failure.

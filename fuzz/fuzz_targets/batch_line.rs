@@ -4,4 +4,4 @@
 use libfuzzer_sys::fuzz_target;
 use wingbeat_fuzz::count;
 
-fuzz_target!(|bytes: &[u8]| count(wingbeat::cli::fuzzing::batch_line(bytes)));
+fuzz_target!(|bytes: &[u8]| count(wingbeat_cli::fuzzing::batch_line(bytes)));

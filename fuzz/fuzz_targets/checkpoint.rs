@@ -52,7 +52,7 @@ fn read(path: &Path) -> Result<()> {
         }
     }
     // most inputs hold only a part of a model, so an error is expected
-    let _ = wingbeat::low_level::report::inspect(&checkpoint, true, &Options::default());
+    let _ = wingbeat_cli::report::inspect(&checkpoint, true, &Options::default());
     Ok(())
 }
 

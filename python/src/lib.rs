@@ -19,7 +19,7 @@ mod vocab;
 use pyo3::prelude::*;
 
 #[global_allocator]
-static ALLOCATOR: wingbeat::cli::Allocator = wingbeat::cli::Allocator;
+static ALLOCATOR: wingbeat_cli::Allocator = wingbeat_cli::Allocator;
 
 #[pymodule(gil_used = false)]
 mod _native {

@@ -115,7 +115,7 @@ fn start_threads(n: Option<u32>) -> Result<()> {
     let mut started = lock(&STARTED);
     match *started {
         None => {
-            wingbeat::cli::start_threads(n)?;
+            wingbeat_cli::start_threads(n)?;
             *started = Some(n);
             Ok(())
         }
@@ -126,7 +126,7 @@ fn start_threads(n: Option<u32>) -> Result<()> {
 
 fn locate(path: &Path, download: bool, tell: &dyn Fn(&'static str, u64, u64)) -> Result<std::path::PathBuf> {
     let mut progress = |done, total| tell("download", done, total);
-    wingbeat::cli::located(path, if download { Some(&mut progress) } else { None })
+    wingbeat_cli::located(path, if download { Some(&mut progress) } else { None })
 }
 
 /// Measures which kernels are fastest on a GPU, once.

@@ -1,7 +1,7 @@
 //! The options of a model and its engine, as names and texts.
 
 use std::path::{Path, PathBuf};
-use wingbeat::cli::MAX_THREADS;
+use wingbeat_cli::MAX_THREADS;
 use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculation, Task};
 
 /// What `Model` was called with: the options of the library and of this binding, by name.
@@ -86,7 +86,7 @@ impl LoadOptions {
         match self.get("kernel_cache") {
             Some("false") => None,
             Some(folder) if folder != "true" => Some(folder.into()),
-            _ => wingbeat::cli::cache_folder(),
+            _ => wingbeat_cli::cache_folder(),
         }
     }
 

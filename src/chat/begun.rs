@@ -82,7 +82,6 @@ pub fn is_begun(message: &Message) -> bool {
 }
 
 /// Returns the text of an answer with its thought. Without an answer, the thought has no end, so that the model continues the thought.
-#[cfg(feature = "serve")]
 pub fn with_thought(thought: &str, answer: &str) -> String {
     match (thought.is_empty(), answer.is_empty()) {
         (true, _) => answer.into(),
@@ -124,7 +123,6 @@ mod tests {
         assert_eq!(append("<think>b</think>c"), [text("\n"), special("<think>"), text("b"), special("</think>"), text("c")]);
     }
 
-    #[cfg(feature = "serve")]
     #[test]
     fn a_thought_without_an_answer_stays_open() {
         assert_eq!(["", "b"].map(|answer| with_thought("a", answer)), ["<think>a", "<think>a</think>\nb"]);

@@ -3,7 +3,7 @@
 //! A [`Format`] writes conversations in the form that a model was trained on. `Question` renders messages as one prompt. `AnswerReader` splits the
 //! answer into text, thought and tool calls.
 
-mod begun;
+pub(crate) mod begun;
 pub(crate) mod format;
 mod question;
 pub(crate) mod reader;
@@ -14,10 +14,6 @@ mod think;
 pub use crate::template::fill_prompt;
 pub use crate::template::{Message, Role, Tool, ToolCall};
 pub(crate) use begun::is_begun;
-#[cfg(feature = "serve")]
-pub(crate) use begun::with_thought;
-#[cfg(all(test, feature = "cli"))]
-pub(crate) use format::first_prompt;
 pub use format::{Format, InitialPrompt, Thinking};
 pub(crate) use question::Question;
 pub(crate) use reader::AnswerReader;

@@ -8,7 +8,7 @@ mod begin;
 mod branch;
 mod branches;
 mod core;
-mod file;
+pub(crate) mod file;
 #[cfg(feature = "grammar")]
 mod grammar;
 mod lines;
@@ -20,8 +20,6 @@ mod tests;
 mod thinking;
 
 pub use self::core::OnRead;
-#[cfg(feature = "cli")]
-pub(crate) use self::file::METADATA_KEY;
 
 use self::core::Core;
 use crate::chat::{Format, MakeConstraint, OnPart, Settings, ToolCall};

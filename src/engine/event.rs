@@ -157,7 +157,6 @@ pub struct Completion {
 
 /// The reason why a text ended, as OpenAI's API names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-#[cfg_attr(all(feature = "serve", not(target_arch = "wasm32")), derive(utoipa::ToSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum FinishReason {
     /// A limit cut the text.

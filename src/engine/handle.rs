@@ -17,7 +17,6 @@ use crate::exec::wait::{MAY_BLOCK, block_on, would_block};
 use crate::files::Files;
 use crate::sample::Sampling;
 use crate::session::{Batcher, Idle, Model, Scorer, Session};
-#[cfg(feature = "serve")]
 use crate::session::{LoadedState, Snapshot};
 use async_channel::Sender;
 use std::path::Path;
@@ -232,8 +231,7 @@ impl Engine {
     ///
     /// # Errors
     /// Errors of [`queue`](Self::queue).
-    #[cfg(feature = "serve")]
-    pub(crate) fn check_room(&self, namespace: &str) -> Result<()> {
+    pub fn check_room(&self, namespace: &str) -> Result<()> {
         self.shared.check_room(namespace).map(drop)
     }
 
@@ -247,14 +245,12 @@ impl Engine {
 
     /// Returns the number of requests with `n` continuations each that one caller can submit at once while no other request runs or waits. The
     /// slots take the first of these requests, and the others wait.
-    #[cfg(feature = "serve")]
-    pub(crate) fn most_at_once(&self, n: usize) -> usize {
+    pub fn most_at_once(&self, n: usize) -> usize {
         (self.shared.options.slots / n.max(1)).saturating_add(self.shared.bounds().per_namespace)
     }
 
     /// Returns a number that differs between all engines that exist at the same time.
-    #[cfg(feature = "serve")]
-    pub(crate) fn id(&self) -> usize {
+    pub fn id(&self) -> usize {
         Arc::as_ptr(&self.shared) as usize
     }
 
@@ -273,8 +269,7 @@ impl Engine {
 
     /// Gives the named state `name` the name `new`, without a copy, in an engine whose states have no files. Returns false if no state has the name
     /// `name`.
-    #[cfg(feature = "serve")]
-    pub(crate) fn rename_state(&self, namespace: &str, name: &str, new: &str) -> bool {
+    pub fn rename_state(&self, namespace: &str, name: &str, new: &str) -> bool {
         self.shared.states.rename(namespace, name, new)
     }
 
@@ -301,8 +296,7 @@ impl Engine {
     /// # Errors
     /// `Input` if the name is invalid; `Model` if the state belongs to other weights; `Memory` if the state has no room; `File` if its file cannot
     /// be written.
-    #[cfg(feature = "serve")]
-    pub(crate) fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
+    pub fn keep_state(&self, namespace: &str, name: &str, snapshot: Snapshot, loaded: LoadedState) -> Result<StateInfo> {
         self.shared.states.put(namespace, name, NamedState { snapshot, loaded })
     }
 

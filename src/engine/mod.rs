@@ -9,7 +9,7 @@ mod conversations;
 mod description;
 mod event;
 #[cfg(feature = "grammar")]
-mod followers;
+pub(crate) mod followers;
 mod generation;
 mod handle;
 mod options;

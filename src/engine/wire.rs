@@ -51,8 +51,7 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the object as the source of a serde type. Each value is parsed when the type asks for it.
-    #[cfg(feature = "serve")]
-    pub(crate) fn deserializer(&self) -> impl Deserializer<'a, Error = serde_json::Error> {
+    pub fn deserializer(&self) -> impl Deserializer<'a, Error = serde_json::Error> {
         let fields = self.0.iter().map(|(name, value)| (name.clone(), *value)).collect::<Vec<_>>();
         serde::de::value::MapDeserializer::new(fields.into_iter())
     }

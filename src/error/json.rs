@@ -1,13 +1,11 @@
 //! Rewords the errors of the JSON and TOML parsers with the terms of JSON and TOML, such as "array" instead of "sequence". Makes JSON text safe for
 //! terminals.
 
-#[cfg(any(feature = "cli", feature = "serve"))]
 use std::borrow::Cow;
 use std::fmt::Display;
 
 /// Escapes the control characters in JSON text that JSON allows unescaped: U+007F to U+009F. A terminal takes U+009B for the beginning of a command.
-#[cfg(any(feature = "cli", feature = "serve"))]
-pub(crate) fn escaped(json: &str) -> Cow<'_, str> {
+pub fn escaped(json: &str) -> Cow<'_, str> {
     if !json.contains(char::is_control) {
         return Cow::Borrowed(json);
     }
@@ -75,7 +73,7 @@ const SYNTAX: &[(&str, &str)] = &[
 ];
 
 /// Describes a parser's error in words for users, without its position.
-pub(crate) fn in_words(error: &impl Display) -> String {
+pub fn in_words(error: &impl Display) -> String {
     let said = error.to_string();
     let said = said.rsplit_once(" at line ").map_or(said.as_str(), |(said, _)| said);
     if let Some((found, wanted)) = said
@@ -104,7 +102,7 @@ pub(crate) fn in_words(error: &impl Display) -> String {
 }
 
 /// Describes an error of the JSON parser in words for users. Line and column follow if the error has a position.
-pub(crate) fn with_place(error: &serde_json::Error) -> String {
+pub fn with_place(error: &serde_json::Error) -> String {
     match error.line() {
         0 => in_words(error),
         _ if error.column() == 0 => in_words(error),

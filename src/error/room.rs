@@ -5,7 +5,7 @@ use super::{Error, Result, size};
 use std::cell::Cell;
 
 /// The hint of errors about too little host memory.
-pub(crate) const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
+pub const HINT: &str = "close other programs, or choose a smaller model, a smaller context or a shorter text";
 
 thread_local! {
     /// True while this thread handles a failed allocation itself, so that the program's allocator must not end the program.
@@ -13,8 +13,7 @@ thread_local! {
 }
 
 /// Returns whether this thread handles failed allocations itself. The program's allocator asks before it reports a failed allocation.
-#[cfg(feature = "cli")]
-pub(crate) fn is_handled() -> bool {
+pub fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
 }
 
@@ -55,8 +54,7 @@ pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>>
 ///
 /// # Errors
 /// `Input` if `from` has more than `limit` bytes, `File` if `from` cannot be read, `Memory` if the host has no room for the bytes.
-#[cfg(feature = "cli")]
-pub(crate) fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u8>> {
+pub fn read_at_most(from: impl std::io::Read, limit: u64) -> Result<Vec<u8>> {
     let (mut bytes, mut from) = (Vec::new(), from.take(limit.saturating_add(1)));
     let done = handling(|| std::io::Read::read_to_end(&mut from, &mut bytes));
     done.map_err(|e| match e.kind() {
@@ -85,7 +83,6 @@ mod tests {
         assert!(room::<u32>(100, "ids").unwrap().capacity() >= 100 && !HANDLES_FAILURE.get());
     }
 
-    #[cfg(feature = "cli")]
     #[test]
     fn a_text_without_end_is_refused() {
         assert_eq!(read_at_most(&b"abc"[..], 3).unwrap(), b"abc");

@@ -21,23 +21,29 @@ pub fn host_memory() -> Option<Memory> {
 }
 
 /// Returns the limit on the address space of this process, and how much of the limit is free. Returns `None` if the process has no limit.
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn of_process() -> Option<Memory> {
-    use nix::sys::resource::{RLIM_INFINITY, Resource, getrlimit};
-    let (total, _) = getrlimit(Resource::RLIMIT_AS).ok().filter(|(limit, _)| *limit != RLIM_INFINITY)?;
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let total = address_limit(&limits)?;
     let used = std::fs::read_to_string("/proc/self/status").ok().and_then(|status| addresses(&status));
     Some(Memory { total, free: used.map(|used| total.saturating_sub(used)) })
 }
 
-/// Returns `None`. Only the command line tool checks the limits of its process, and only Linux reports how much address space a process
-/// uses.
-#[cfg(not(all(feature = "cli", target_os = "linux")))]
+/// Returns `None`: only Linux reports how much address space a process uses.
+#[cfg(not(target_os = "linux"))]
 fn of_process() -> Option<Memory> {
     None
 }
 
+/// Returns the soft limit on the address space in bytes, from the text of `/proc/self/limits`. Returns `None` if there is no limit.
+#[cfg(target_os = "linux")]
+fn address_limit(limits: &str) -> Option<u64> {
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max address space"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 /// Returns the number of bytes of address space that this process uses, from the text of `/proc/self/status`.
-#[cfg(all(feature = "cli", target_os = "linux"))]
+#[cfg(target_os = "linux")]
 fn addresses(status: &str) -> Option<u64> {
     let line = status.lines().find_map(|line| line.strip_prefix("VmSize:"))?;
     line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()?.checked_mul(1024)
@@ -65,11 +71,15 @@ mod tests {
         assert!(host.total > 1 << 27 && host.free.unwrap() <= host.total, "{host:?}");
     }
 
-    #[cfg(all(feature = "cli", target_os = "linux"))]
+    #[cfg(target_os = "linux")]
     #[test]
     fn the_process_says_what_it_uses() {
         assert_eq!(addresses("VmPeak:\t    9000 kB\nVmSize:\t    1234 kB\nVmLck: 0 kB\n"), Some(1234 << 10));
         assert_eq!([addresses(""), addresses("VmSize: many kB"), addresses("VmSize: 1 MB")], [None; 3]);
+        let limits = |soft: &str| {
+            format!("Limit  Soft Limit  Hard Limit  Units\nMax address space         {soft}   unlimited   bytes\nMax file locks 1 1 locks")
+        };
+        assert_eq!([address_limit(&limits("4096")), address_limit(&limits("unlimited")), address_limit("")], [Some(4096), None, None]);
         let status = std::fs::read_to_string("/proc/self/status").unwrap();
         assert!(addresses(&status).unwrap() > 1 << 20, "{status}");
     }

@@ -18,7 +18,7 @@ pub mod selftest;
 mod stored;
 pub mod strategy;
 pub mod tune;
-pub(crate) mod wait;
+pub mod wait;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
@@ -113,7 +113,7 @@ pub const MAX_AHEAD: usize = 32;
 pub const NOTHING: u32 = u32::MAX;
 
 /// Returns whether to sample on the device: as the environment variable [`DRAWS`](environment::DRAWS) says, or `default` if it is not set.
-pub(crate) fn draws_on_device(default: bool) -> Result<bool> {
+pub fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::DRAWS.is("device")?.unwrap_or(default))
 }
 

@@ -29,7 +29,7 @@ pub(crate) async fn let_others_run() {
 ///
 /// # Errors
 /// The errors of the future. `Device` in a browser, if the future is not done at once. The hint names the async function of the future.
-pub(crate) fn block_on<T, F: Future<Output = Result<T>>>(future: F) -> Result<T> {
+pub fn block_on<T, F: Future<Output = Result<T>>>(future: F) -> Result<T> {
     if MAY_BLOCK {
         return pollster::block_on(future);
     }

@@ -197,7 +197,7 @@ impl Setting {
     }
 
     /// Returns the setting with this name, or a `Usage` error. `_` and `-` are equivalent, and `temp` means `temperature`.
-    pub(crate) fn named(name: &str) -> Result<&'static Setting> {
+    pub fn named(name: &str) -> Result<&'static Setting> {
         let wanted = name.replace('_', "-");
         let wanted = if wanted == "temp" { "temperature" } else { &wanted };
         SETTINGS.iter().find(|s| s.name == wanted).ok_or_else(|| {

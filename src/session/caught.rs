@@ -13,7 +13,7 @@ thread_local! {
 
 /// The cause of an error that was a panic. A server answers such an error as its own fault, not as the client's.
 #[derive(Debug)]
-pub(crate) struct Panicked;
+pub struct Panicked;
 
 impl std::fmt::Display for Panicked {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -26,7 +26,7 @@ impl std::error::Error for Panicked {}
 /// Runs `work`, a part of one request's work, and returns its result. If `work` panics, returns an error of kind `Input`.
 ///
 /// A panic may leave values that `work` was changing in an invalid state. After a panic, the caller must drop all values that may be invalid.
-pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
+pub fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
     let was = IS_CAUGHT.replace(true);
     let done = catch_unwind(AssertUnwindSafe(work));
     IS_CAUGHT.set(was);
@@ -42,8 +42,7 @@ pub(crate) fn caught<T>(work: impl FnOnce() -> Result<T>) -> Result<T> {
 
 /// Sets the text of the current panic. A panic hook calls this function, because only the hook knows the place of the panic. Returns false if
 /// the panic happened outside [`caught`].
-#[cfg(feature = "cli")]
-pub(crate) fn describe(panic: &str) -> bool {
+pub fn describe(panic: &str) -> bool {
     let is_caught = IS_CAUGHT.get();
     if is_caught {
         SAID.set(panic.to_string());

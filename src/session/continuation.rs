@@ -428,7 +428,7 @@ impl Continuation {
 pub(super) const SLOW: Duration = Duration::from_millis(20);
 
 /// Returns the error for an empty prompt in a slot without logits.
-pub(crate) fn nothing_to_continue() -> Error {
+pub fn nothing_to_continue() -> Error {
     Error::input("the prompt is empty: nothing to continue").hint("give a text, or at least 1 token id")
 }
 

@@ -196,10 +196,7 @@ impl Shapes for Overridden<'_> {
 /// Opens the tiny trained RWKV-7 that is embedded in the program.
 #[cfg(feature = "embedded-model")]
 pub fn embedded() -> Result<crate::weights::Checkpoint> {
-    crate::weights::Checkpoint::from_static(
-        "tiny-rwkv7",
-        include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors")),
-    )
+    crate::weights::Checkpoint::from_static("tiny-rwkv7", crate::assets::MODEL)
 }
 
 /// Returns the configuration of a GLM checkpoint as JSON, with `theta` as the base of the rotary position embedding.

@@ -44,12 +44,10 @@ mod vocabulary;
 mod work;
 
 pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
-#[cfg(feature = "serve")]
-pub(crate) use caught::Panicked;
-pub(crate) use caught::caught;
-#[cfg(feature = "cli")]
-pub(crate) use caught::describe;
-pub(crate) use continuation::nothing_to_continue;
+pub use caught::Panicked;
+pub use caught::caught;
+pub use caught::describe;
+pub use continuation::nothing_to_continue;
 pub use continuation::{Continuation, Finish, Limits, Processor, TokenEvent};
 pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
@@ -63,12 +61,10 @@ pub use logprobs::Logprobs;
 pub use model::Model;
 pub use options::{CHUNK, DEFAULT_CONTEXT, Device, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};
 pub use propose::{Proposer, Wish};
-#[cfg(feature = "cli")]
-pub(crate) use quality::too_short;
+pub use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
-#[cfg(feature = "cli")]
-pub(crate) use rerank::end_of_text;
+pub use rerank::end_of_text;
 pub use rerank::{Documents, Reranker};
 pub(crate) use rerank::{Scorer, check_query, encode_pair};
 pub use side_files::side_files;

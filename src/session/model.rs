@@ -302,7 +302,7 @@ impl Model {
     }
     /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
     /// hidden states.
-    pub(crate) fn check_speaks(&self) -> Result<()> {
+    pub fn check_speaks(&self) -> Result<()> {
         let facts = self.facts();
         let (what, hint) = match (&facts.purpose, &facts.labels) {
             (Purpose::Embedding { .. }, _) => ("computes vectors of texts", "use `wingbeat embed`, or session::Embedder"),

@@ -51,11 +51,10 @@ pub const CHUNK: usize = 256;
 pub const LONG_CHUNK: usize = 512;
 
 /// Callback for the progress of loading: the bytes of weights loaded so far, and all bytes.
-pub(crate) type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
+pub type OnLoad = Arc<Mutex<dyn FnMut(u64, u64) + Send>>;
 
-/// Options for opening a model. Start from `Options::default()`.
+/// Options for opening a model. Start from `Options::default()`, or end a list of fields with `..Options::default()`: minor versions add fields.
 #[derive(Clone)]
-#[non_exhaustive]
 pub struct Options {
     /// The device that runs all layers. Has no effect if `parts`, `strategy` or `gpu` is set.
     pub device: DeviceChoice,
@@ -110,9 +109,11 @@ pub struct Options {
     /// states.
     pub output: Output,
     /// The callback of [`progress`](Self::progress).
-    pub(crate) progress: Option<OnLoad>,
+    #[doc(hidden)]
+    pub progress: Option<OnLoad>,
     /// The callback of [`kernel_progress`](Self::kernel_progress).
-    pub(crate) kernel_progress: Option<OnLoad>,
+    #[doc(hidden)]
+    pub kernel_progress: Option<OnLoad>,
 }
 
 /// Limit on a model's context if the option `context` is not set, in tokens.

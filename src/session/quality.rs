@@ -115,7 +115,7 @@ pub fn quality(
 }
 
 /// Returns the error for a text without a token to predict.
-pub(crate) fn too_short(n_tokens: usize) -> Error {
+pub fn too_short(n_tokens: usize) -> Error {
     Error::input(format!(
         "expected a text of at least 2 tokens, because the first token has no probability; found {n_tokens} {}",
         if n_tokens == 1 { "token" } else { "tokens" }

@@ -275,7 +275,7 @@ impl Documents {
 ///
 /// # Errors
 /// `Model` if the model is not an embedding model.
-pub(crate) fn end_of_text(model: &Model) -> Result<u32> {
+pub fn end_of_text(model: &Model) -> Result<u32> {
     let found = match model.facts().purpose {
         Purpose::Embedding { end, .. } => return Ok(end),
         Purpose::Reranker { .. } => "a reranker",

@@ -20,9 +20,8 @@ pub enum Pooling {
     Mean,
 }
 
-/// Options of vectors. Start from `EmbedOptions::default()`.
+/// Options of vectors. Start from `EmbedOptions::default()`, or end a list of fields with `..EmbedOptions::default()`: minor versions add fields.
 #[derive(Debug, Clone)]
-#[non_exhaustive]
 pub struct EmbedOptions {
     /// How hidden states become a vector. `None` means [`Pooling::Last`]. Must be `None` for an embedding model, which always uses the end-of-text
     /// tokens.

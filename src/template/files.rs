@@ -62,7 +62,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
 }
 
 /// Returns a file's bytes, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
-pub(crate) fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
+pub fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match files::open(path) {
         Ok(file) => file,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(None),

@@ -27,8 +27,7 @@ pub(crate) use answer::process_segments;
 pub use chatglm3::ChatGlm3;
 pub use family::Family;
 pub use files::Files;
-#[cfg(feature = "cli")]
-pub(crate) use files::read_whole;
+pub use files::read_whole;
 pub(crate) use g1::cleaned;
 pub use g1::{G1, Opening, Style, fill_prompt};
 pub use generation::GenerationConfig;

@@ -37,7 +37,7 @@ pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
 ///
 /// As in Python, a backslash before a newline is removed with the newline, and an unknown escape stays with its backslash. The error
 /// describes what was found.
-pub(crate) fn unescape_text(escape: &str, out: &mut String) -> Result<usize, String> {
+pub fn unescape_text(escape: &str, out: &mut String) -> Result<usize, String> {
     match (unescape(escape, false), escape.chars().next()) {
         (_, None) => Err("a backslash at the end of the text".into()),
         (Some((EscapeValue::Char(c), rest)), _) => {

@@ -9,7 +9,7 @@ pub(crate) mod choose;
 mod glm4;
 mod huggingface;
 mod lists;
-mod literal;
+pub(crate) mod literal;
 mod marks;
 mod merge;
 mod protobuf;
@@ -47,7 +47,6 @@ pub(crate) mod testing {
     }
 
     /// Returns the names and contents of small vocabulary files. The last file is too short for GLM-4.
-    #[cfg(feature = "cli")]
     pub fn files() -> [(&'static str, Vec<u8>); 3] {
         use super::huggingface::tests::{WORDS, small_bpe};
         [

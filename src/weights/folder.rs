@@ -11,7 +11,7 @@ use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
 /// The file extensions of checkpoints, in the order in which they are tried.
-pub(crate) const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
+pub const EXTENSIONS: [&str; 4] = ["safetensors", "st", "pth", "gguf"];
 
 /// The names under which `transformers` saves a model, in the order in which `transformers` looks for them. If a folder has several such
 /// files, they hold the same weights in different formats.

@@ -39,8 +39,8 @@ mod same;
 #[cfg(test)]
 mod sets;
 pub mod shards;
-#[cfg(test)]
-pub(crate) mod testing;
+#[doc(hidden)]
+pub mod testing;
 pub mod write;
 
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
@@ -60,8 +60,7 @@ pub use write::{NewTensor, read_safetensors, write_safetensors};
 use crate::error::{Error, Kind, Result};
 use crate::tensor::{DType, View};
 use config::ModelConfig;
-#[cfg(feature = "cli")]
-pub(crate) use folder::EXTENSIONS;
+pub use folder::EXTENSIONS;
 use locate::FileKind;
 use located::LocatedTensor;
 use map::Map;

@@ -147,7 +147,7 @@ fn remove_abandoned(folder: &Path) {
 /// The result of [`try_lock`].
 #[derive(Debug, PartialEq, Eq)]
 #[cfg_attr(not(any(unix, windows)), allow(dead_code))]
-pub(crate) enum Lock {
+pub enum Lock {
     Taken,
     /// Another process holds the lock.
     Held,
@@ -157,7 +157,7 @@ pub(crate) enum Lock {
 
 /// Tries to lock a file without waiting. The lock ends when the last handle of the file is closed, even if the process is killed.
 #[cfg(any(unix, windows))]
-pub(crate) fn try_lock(file: &File) -> Lock {
+pub fn try_lock(file: &File) -> Lock {
     match fs4::FileExt::try_lock(file) {
         Ok(()) => Lock::Taken,
         Err(fs4::TryLockError::WouldBlock) => Lock::Held,
@@ -167,18 +167,18 @@ pub(crate) fn try_lock(file: &File) -> Lock {
 
 /// Returns [`Lock::Unknown`]: this system has no locks.
 #[cfg(not(any(unix, windows)))]
-pub(crate) fn try_lock(_: &File) -> Lock {
+pub fn try_lock(_: &File) -> Lock {
     Lock::Unknown
 }
 
 /// Returns the free bytes of the folder's disk, or `None` if unknown. A report of 0 counts as unknown, because some file systems always report 0.
 #[cfg(any(unix, windows))]
-pub(crate) fn free_bytes(folder: &Path) -> Option<u64> {
+pub fn free_bytes(folder: &Path) -> Option<u64> {
     fs4::free_space(folder).ok().filter(|&free| free > 0)
 }
 
 #[cfg(not(any(unix, windows)))]
-pub(crate) fn free_bytes(_: &Path) -> Option<u64> {
+pub fn free_bytes(_: &Path) -> Option<u64> {
     None
 }
 
@@ -221,8 +221,7 @@ impl Drop for UnfinishedPath {
 }
 
 /// Removes the temporary files of this process, shortly before the process ends. From then on, threads that create temporary files block forever.
-#[cfg(feature = "cli")]
-pub(crate) fn remove_unfinished() {
+pub fn remove_unfinished() {
     let unfinished = unfinished();
     unfinished.iter().for_each(|path| _ = std::fs::remove_file(path));
     std::mem::forget(unfinished);
@@ -230,8 +229,7 @@ pub(crate) fn remove_unfinished() {
 
 /// Removes the temporary files of this process. Neither waits nor allocates, so a signal handler may call it. Files stay if another thread has locked
 /// the list. Files with long paths stay, too, because the standard library allocates for long paths.
-#[cfg(feature = "cli")]
-pub(crate) fn remove_unfinished_at_once() {
+pub fn remove_unfinished_at_once() {
     const LONGEST: usize = 256;
     if let Ok(unfinished) = UNFINISHED.try_lock() {
         let short = unfinished.iter().filter(|path| path.as_os_str().len() < LONGEST);

@@ -2,33 +2,33 @@
 
 mod gguf;
 
-pub(crate) use gguf::{Gguf, gguf, q8_0};
+pub use gguf::{Gguf, gguf, q8_0};
 #[cfg(feature = "embedded-model")]
-pub(crate) use gguf::{as_stored, rounded, tiny_gguf};
+pub use gguf::{as_stored, rounded, tiny_gguf};
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;
 
 /// Writes a file into a test's folder.
-pub(crate) fn put(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
+pub fn put(dir: &tempfile::TempDir, name: &str, bytes: &[u8]) -> PathBuf {
     let path = dir.path().join(name);
     std::fs::write(&path, bytes).unwrap();
     path
 }
 
-pub(crate) fn singles(numbers: &[f32]) -> Vec<u8> {
+pub fn singles(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| x.to_le_bytes()).collect()
 }
 
-pub(crate) fn halves(numbers: &[f32]) -> Vec<u8> {
+pub fn halves(numbers: &[f32]) -> Vec<u8> {
     numbers.iter().flat_map(|x| half::f16::from_f32(*x).to_le_bytes()).collect()
 }
 
 /// The offset, the shape and the strides of a tensor in its storage. Offset and strides are in elements.
-pub(crate) type Place<'a> = (usize, &'a [usize], &'a [usize]);
+pub type Place<'a> = (usize, &'a [usize], &'a [usize]);
 
 /// A pickle under construction.
-pub(crate) struct Pickle(Vec<u8>);
+pub struct Pickle(Vec<u8>);
 
 impl Pickle {
     /// Starts a pickle with an empty dictionary on the stack. `tensor` adds an entry to it, and so do a key, a value and `raw(b"s")`.
@@ -81,7 +81,7 @@ impl Pickle {
 }
 
 /// Returns a `.pth` of dense tensors, each with its own storage.
-pub(crate) fn pth(tensors: &[(&str, DType, &[usize], &[u8])]) -> Vec<u8> {
+pub fn pth(tensors: &[(&str, DType, &[usize], &[u8])]) -> Vec<u8> {
     let mut p = Pickle::dict();
     let mut z = Zip::default();
     for (i, (name, dtype, shape, _)) in tensors.iter().enumerate() {
@@ -96,7 +96,7 @@ pub(crate) fn pth(tensors: &[(&str, DType, &[usize], &[u8])]) -> Vec<u8> {
     z.finish()
 }
 
-pub(crate) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
+pub fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
     let mut z = Zip::default();
     members.iter().for_each(|(name, bytes)| z.add(name, bytes));
     z.finish()
@@ -104,7 +104,7 @@ pub(crate) fn zip(members: &[(&str, &[u8])]) -> Vec<u8> {
 
 /// A zip archive under construction. The central directory can be changed before `finish`.
 #[derive(Default)]
-pub(crate) struct Zip {
+pub struct Zip {
     bytes: Vec<u8>,
     pub directory: Vec<Line>,
     /// The number of members that the end record claims, or 0 for the true number.
@@ -112,7 +112,7 @@ pub(crate) struct Zip {
 }
 
 /// The entry of a member in the central directory.
-pub(crate) struct Line {
+pub struct Line {
     pub name: String,
     pub flags: u16,
     pub method: u16,
@@ -167,7 +167,7 @@ fn crc32(data: &[u8]) -> u32 {
 }
 
 /// A repeatable sequence of random numbers (xorshift). The field is the seed, and later the current state. The seed must not be 0.
-pub(crate) struct Dice(pub u64);
+pub struct Dice(pub u64);
 
 impl Dice {
     pub fn roll(&mut self, below: usize) -> usize {

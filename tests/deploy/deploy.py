@@ -23,7 +23,7 @@ import yaml
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 DEPLOY = ROOT / "deploy"
-sys.path.insert(0, str(ROOT / "tests/serve"))
+sys.path.insert(0, str(ROOT / "server/tests"))
 
 import server  # noqa: E402
 from ops import s3  # noqa: E402

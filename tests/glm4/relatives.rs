@@ -1,6 +1,5 @@
 //! Compares random models of GLM-4's relatives with their logits in `transformers`. `tools/glm-models.py` made the models and the logits.
 
-use crate::cli::{json, run};
 use crate::support::{devices, nmse, options, score};
 use std::path::Path;
 use wingbeat::low_level::session::{Model, ModelSource, Session};
@@ -45,33 +44,4 @@ fn the_vision_encoder_is_left_out() {
     }
     let text = Checkpoint::open(&path("glm-41v")).unwrap();
     assert!(text.names().count() > 20 && text.names().all(|name| !name.contains("visual")));
-}
-
-/// A model's file has the heads without padding. Only the tape and the executors pad the heads.
-#[test]
-fn heads_are_padded_only_in_memory() {
-    if !path("").is_dir() {
-        eprintln!("SKIPPED: the folder tests/models is in the repository only");
-        return;
-    }
-    let (from, dir) = (path("glm-heads-12"), tempfile::tempdir().unwrap());
-    let text = |p: &Path| p.display().to_string();
-    let inspected = json(&run(&["inspect", &text(&from), "--json"]));
-    assert_eq!(inspected["head_size"], 12, "{inspected}");
-    let model = Model::open(&from).unwrap();
-    let original = Checkpoint::open(&from).unwrap();
-    let n_params: usize = original.names().map(|name| original.tensor(name).unwrap().len()).sum();
-    assert_eq!((model.facts().head_size, model.n_params()), (12, n_params as u64));
-
-    let to = dir.path().join("i8.safetensors");
-    let done = run(&["convert", &text(&from), &text(&to), "--quant", "i8"]);
-    assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
-    let converted = Checkpoint::open(&to).unwrap();
-    for name in original.names() {
-        let (a, b) = (original.tensor(name).unwrap(), converted.tensor(name).unwrap());
-        assert_eq!(a.shape(), b.shape(), "{name}");
-        let is_attention = ["q_proj", "k_proj", "v_proj", "o_proj"].iter().any(|part| name.contains(part));
-        assert_eq!(b.matrix().is_some(), a.shape().len() == 2 && !is_attention, "{name}");
-    }
-    Model::open(&to).unwrap();
 }

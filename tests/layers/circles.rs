@@ -30,7 +30,7 @@ fn modules() -> Modules {
 }
 
 /// Returns a text without its comments and tests.
-fn code(text: &str) -> String {
+pub fn code(text: &str) -> String {
     let text = ["\n#[cfg(test)]\nmod tests {", "\n#[cfg(all(test, feature = \"embedded-model\"))]\nmod tests {"]
         .iter()
         .fold(text, |text, tests| text.split(tests).next().unwrap());
@@ -53,7 +53,7 @@ fn expanded(tree: &str) -> Vec<String> {
 }
 
 /// Returns the paths of `use` items, or only of `pub use` items if `only_public` is true.
-fn imports(text: &str, only_public: bool) -> Vec<String> {
+pub fn imports(text: &str, only_public: bool) -> Vec<String> {
     let mut found = Vec::new();
     for (at, _) in text.match_indices("use ") {
         let line = &text[text[..at].rfind('\n').map_or(0, |n| n + 1)..at];
@@ -66,7 +66,7 @@ fn imports(text: &str, only_public: bool) -> Vec<String> {
 }
 
 /// Returns the paths that code names without a `use` item, such as `super::windows::ALIGN`.
-fn named_in_place(text: &str) -> Vec<String> {
+pub fn named_in_place(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     for start in ["super::", "crate::"] {
         for (at, _) in text.match_indices(start) {

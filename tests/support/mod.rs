@@ -1,9 +1,6 @@
 //! Shared code of the tests: devices, models with official logits, and the error measure `nmse` (normalised mean squared error).
 
 pub mod made;
-pub mod null;
-#[cfg(unix)]
-pub mod terminal;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -14,7 +11,14 @@ use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, read_safetensors};
 
+#[allow(unused_imports, reason = "the tests of the server compare no logits")]
 pub use wingbeat::low_level::words::testing::nmse;
+
+/// Returns the repository's folder. The tests of the front ends use this module too, and their packages are folders of the repository.
+pub fn root() -> &'static Path {
+    let package = Path::new(env!("CARGO_MANIFEST_DIR"));
+    if package.join("shaders").is_dir() { package } else { package.parent().expect("a front end is in the repository") }
+}
 
 /// Returns `cpu`, and also `gpu` if the machine has an adapter. Without an adapter, prints SKIPPED, or panics if WINGBEAT_REQUIRE_GPU is 1.
 pub fn devices() -> &'static [&'static str] {
@@ -68,7 +72,7 @@ pub struct Tiny {
 /// Returns one model of every architecture. The published package has only the embedded model. There, the function prints SKIPPED for the other
 /// models.
 pub fn goldens() -> impl Iterator<Item = &'static Tiny> {
-    let all = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models").is_dir();
+    let all = root().join("tests/models").is_dir();
     if !all {
         eprintln!("SKIPPED except for rwkv7: the folder tests/models is in the repository only");
     }
@@ -111,7 +115,7 @@ impl Tiny {
     pub fn path(&self) -> PathBuf {
         // the path of a GLM is a folder, because a GLM also needs its config.json
         let ending = if self.name == "glm4" { "" } else { ".safetensors" };
-        Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("tests/models/tiny-{}{ending}", self.name))
+        root().join(format!("tests/models/tiny-{}{ending}", self.name))
     }
 
     pub fn load(&self, options: &Options) -> Model {
@@ -124,7 +128,7 @@ impl Tiny {
 
     pub fn golden(&self) -> Golden {
         let folder = if self.name == "rwkv7" { "assets/golden" } else { "tests/models" };
-        Golden::read(&Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("{folder}/tiny-{}.golden.safetensors", self.name)))
+        Golden::read(&root().join(format!("{folder}/tiny-{}.golden.safetensors", self.name)))
     }
 }
 

@@ -52,7 +52,7 @@ program() { # TARGET, or TARGET.GLIBC
   local triple=${1%%.*} file
   standard_library "$triple"
   zig
-  "$cargo" zigbuild --profile shipped --locked --features "$features" --bin wingbeat --target "$1" >&2
+  "$cargo" zigbuild --profile shipped --locked -p wingbeat-cli --features "$features" --bin wingbeat --target "$1" >&2
   file=$target/$triple/shipped/wingbeat
   if [ -e "$file.exe" ]; then file=$file.exe; fi
   echo "$file"

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Prints the licences of all libraries that the program contains: name, version, licence, then each text once.
 
-usage: licences.py FEATURES     Cargo features besides the default ones; runs cargo metadata in the current folder
+usage: licences.py FEATURES     Cargo features besides the default ones; runs cargo metadata in the repository's folder
 """
 import json
 import os
@@ -14,8 +14,9 @@ TEXTS = ("licen", "copying", "notice", "copyright", "unlicense")
 
 def linked(graph):
     """Returns the ids of all packages that the program depends on, without build tools and tests."""
+    root = next(package["id"] for package in graph["packages"] if package["name"] == "wingbeat-cli")
     nodes = {node["id"]: node for node in graph["resolve"]["nodes"]}
-    found, open_ids = set(), [graph["resolve"]["root"]]
+    found, open_ids = set(), [root]
     while open_ids:
         package = open_ids.pop()
         if package in found:
@@ -24,12 +25,12 @@ def linked(graph):
         for dependency in nodes[package]["deps"]:
             if any(kind["kind"] is None for kind in dependency["dep_kinds"]):
                 open_ids.append(dependency["pkg"])
-    return found - {graph["resolve"]["root"]}
+    return found - set(graph["workspace_members"])
 
 
 def main():
     cargo = os.environ.get("CARGO", "cargo")
-    graph = json.loads(subprocess.check_output([cargo, "metadata", "--format-version", "1", "--locked", "--features", sys.argv[1]]))
+    graph = json.loads(subprocess.check_output([cargo, "metadata", "--format-version", "1", "--locked", "--features", sys.argv[1], "--manifest-path", "cli/Cargo.toml"]))
     ids = linked(graph)
     packages = sorted((p for p in graph["packages"] if p["id"] in ids), key=lambda p: (p["name"], p["version"]))
     users = {}

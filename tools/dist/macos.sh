@@ -9,7 +9,7 @@ command -v lipo >/dev/null || missing "lipo is missing" "xcode-select --install"
 programs=()
 for triple in x86_64-apple-darwin aarch64-apple-darwin; do
   standard_library "$triple"
-  "$cargo" build --profile shipped --locked --features "$features" --bin wingbeat --target "$triple" >&2
+  "$cargo" build --profile shipped --locked -p wingbeat-cli --features "$features" --bin wingbeat --target "$triple" >&2
   programs+=("$target/$triple/shipped/wingbeat")
 done
 

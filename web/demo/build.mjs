@@ -1,4 +1,4 @@
-// Assembles the demo, a static folder: the server's chat page (src/serve/page), the files of this folder, the package and the tiny model. Nothing of the
+// Assembles the demo, a static folder: the server's chat page (server/page), the files of this folder, the package and the tiny model. Nothing of the
 // page is copied by hand, so both pages stay the same.
 //
 // usage: node web/demo/build.mjs [--package FOLDER] [--tiny FOLDER] [--out FOLDER]
@@ -9,7 +9,7 @@ import { join, relative, sep } from 'node:path';
 import { parseArgs } from 'node:util';
 
 const here = import.meta.dirname;
-const page = join(here, '../../src/serve/page');
+const page = join(here, '../../server/page');
 const { values } = parseArgs({ options: { package: { type: 'string' }, tiny: { type: 'string' }, out: { type: 'string' } } });
 const pkg = values.package ?? join(here, '../pkg');
 const tiny = values.tiny ?? join(here, '../pkg-tiny');
@@ -41,7 +41,7 @@ cpSync(join(here, 'models.json'), join(out, 'models.json'));
 
 /** Replaces a text of the page's HTML, which must be there once. */
 const replaced = (html, from, to) => {
-  if (html.split(from).length !== 2) throw new Error(`build: expected ${from} once in src/serve/page/index.html`);
+  if (html.split(from).length !== 2) throw new Error(`build: expected ${from} once in server/page/index.html`);
   return html.replace(from, () => to);
 };
 let html = readFileSync(join(page, 'index.html'), 'utf8');

@@ -1,4 +1,4 @@
-// The backend (src/serve/page/backend.js) that asks a model in this browser, through the package `wingbeat`.
+// The backend (server/page/backend.js) that asks a model in this browser, through the package `wingbeat`.
 
 import { BackendError } from '../page/backend.js';
 import { ownerOf } from '../page/tree.js';

@@ -4,6 +4,7 @@ use super::super::Settings;
 use super::first_prompt;
 use super::lines::{Ending, Lines};
 use super::{Format, Kind, Thinking};
+use crate::assets::ENGLISH_2;
 use crate::sample::Sampling;
 use crate::session::Model;
 use crate::template::Profile;
@@ -190,6 +191,5 @@ fn preset(name: &str) -> Sampling {
 }
 
 fn two_friends() -> String {
-    let file = include_str!("../../../assets/prompts/English-2.toml");
-    file.split("\"\"\"").nth(1).unwrap_or_default().replace("\\\n", "")
+    ENGLISH_2.split("\"\"\"").nth(1).unwrap_or_default().replace("\\\n", "")
 }

@@ -142,7 +142,7 @@ pub struct JobId(pub(super) u64);
 
 impl JobId {
     /// Returns how many jobs were added to the batcher before this job.
-    pub(in crate::low_level::session) fn index(self) -> usize {
+    pub(in crate::session) fn index(self) -> usize {
         self.0 as usize
     }
 }

@@ -25,7 +25,7 @@ impl Batcher<&mut Session> {
     ///
     /// # Errors
     /// The first error of a job, of a step or of `take`; `Interrupted` by the stop flag, between two steps.
-    pub(in crate::low_level::session) fn read_all<'s>(
+    pub(in crate::session) fn read_all<'s>(
         mut self,
         mut jobs: impl Iterator<Item = (Option<&'s Snapshot>, Job)>,
         total: usize,

@@ -17,7 +17,7 @@ use std::ops::ControlFlow;
 pub(super) type OnEvent<'a> = dyn FnMut(JobId, TokenEvent<'_>) + 'a;
 
 /// Callback for events that can end texts: `Break` ends the text of the event, and drops the tokens that the device has sampled in advance.
-pub(in crate::low_level::session) type Hear<'a> = dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()> + 'a;
+pub(in crate::session) type Hear<'a> = dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()> + 'a;
 
 /// A step that was begun and is not finished. [`Batcher::order`] lists the sequences that take part.
 #[derive(Clone, Copy)]
@@ -190,7 +190,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Finishes the step that was begun. Returns the sequences that ended, without the sequences of cancelled jobs.
-    pub(in crate::low_level::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
+    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         let landed = match flight {
             Flight::Reading { n_first, n_decoding, has_begun } => {

@@ -139,7 +139,7 @@ impl Model {
     ///
     /// # Errors
     /// `Model` if the vocabularies differ, or if this model predicts no tokens.
-    pub(crate) fn check_drafts_for(&self, model: &Model) -> Result<()> {
+    pub fn check_drafts_for(&self, model: &Model) -> Result<()> {
         self.check_speaks()?;
         let (own, other) = (self.facts().n_vocab, model.facts().n_vocab);
         let hint = "choose a draft model with the same vocabulary, such as a smaller model of the same family";

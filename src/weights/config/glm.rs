@@ -16,7 +16,7 @@ const DEFAULT_PAD: u32 = 151329;
 
 /// The values of a GLM's `config.json` that the loader uses.
 #[derive(Debug)]
-pub(in crate::low_level::weights) struct GlmConfig {
+pub(in crate::weights) struct GlmConfig {
     pub glm: Glm,
     pub is_tied: bool,
     width: SizeKey,
@@ -34,7 +34,7 @@ const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
 const VISION_TEXT: &str = "glm4v_text";
 
 /// Returns true if `model_type` is the type of a supported GLM.
-pub(in crate::low_level::weights) fn is_glm(model_type: &str) -> bool {
+pub(in crate::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type) || VISION_TYPES.contains(&model_type)
 }
 
@@ -59,7 +59,7 @@ impl GlmConfig {
     /// # Errors
     ///
     /// `Model` if a key is missing or has a wrong value, or if the variant is not supported.
-    pub(in crate::low_level::weights) fn read(keys: ConfigKeys) -> Result<GlmConfig> {
+    pub(in crate::weights) fn read(keys: ConfigKeys) -> Result<GlmConfig> {
         let model_type = keys.text("model_type")?;
         let is_vision = model_type.is_some_and(|found| VISION_TYPES.contains(&found));
         let refused = if is_vision { "quantization_config" } else { "vision_config" };

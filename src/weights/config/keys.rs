@@ -9,7 +9,7 @@ const MAX_SIZE: u64 = 1 << 24;
 
 /// A JSON object of a configuration. A key with the value null counts as missing, except in `is_null`.
 #[derive(Clone, Copy)]
-pub(in crate::low_level::weights) struct ConfigKeys<'a>(&'a Map<String, Value>);
+pub(in crate::weights) struct ConfigKeys<'a>(&'a Map<String, Value>);
 
 impl<'a> ConfigKeys<'a> {
     /// Wraps an object.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The keys of an RWKV model's `config.json` that the loader uses.
 #[derive(Debug, Default, Deserialize)]
-pub(in crate::low_level::weights) struct RwkvConfig {
+pub(in crate::weights) struct RwkvConfig {
     hidden_size: Option<u64>,
     num_hidden_layers: Option<u64>,
     vocab_size: Option<u64>,
@@ -96,7 +96,7 @@ fn number(eps: f64) -> Result<String> {
 
 /// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types. Returns false for hybrids with other words in the type, such as
 /// `rwkv6qwen2` and `arwkv7`.
-pub(in crate::low_level::weights) fn is_rwkv(model_type: &str) -> bool {
+pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };
     rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))

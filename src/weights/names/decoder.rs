@@ -49,7 +49,7 @@ fn official(name: &str) -> String {
 
 /// Converts an official name to the full name in this style, such as `model.layers.0.mlp.key.weight`. Returns `None` if the style has no such
 /// name.
-pub(in crate::low_level::weights) fn to_decoder(name: &str) -> Option<String> {
+pub(in crate::weights) fn to_decoder(name: &str) -> Option<String> {
     let outside = match name {
         "emb.weight" => "model.embed_tokens.weight",
         "head.weight" => "lm_head.weight",

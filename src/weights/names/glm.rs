@@ -33,7 +33,7 @@ const INNER: [&str; 2] = ["transformer.", "language_model."];
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
 /// Returns true if the tensors have names of a GLM. Names of a LoRA adapter, or of only a part of a model, are not enough.
-pub(in crate::low_level::weights) fn recognises(tensors: &[LocatedTensor]) -> bool {
+pub(in crate::weights) fn recognises(tensors: &[LocatedTensor]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &LocatedTensor| bare(&t.name, &INNER) == TOP[0].0;
     tensors.iter().any(is_table)
@@ -48,7 +48,7 @@ pub(in crate::low_level::weights) fn recognises(tensors: &[LocatedTensor]) -> bo
 ///
 /// `File` if the configuration is missing. `Model` if a vision encoder contradicts the configuration, if no tensor belongs to a GLM, or if a
 /// fused tensor has a wrong shape.
-pub(in crate::low_level::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
+pub(in crate::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) -> Result<(Vec<TensorSlot>, NameStyle)> {
     let Some(glm) = glm else {
         let text = "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
         return Err(Error::file(text).hint("download config.json into the same folder"));
@@ -99,7 +99,7 @@ pub(in crate::low_level::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Opt
 /// # Errors
 ///
 /// `Model` if the number of rows is wrong.
-pub(in crate::low_level::weights) fn split(t: &LocatedTensor, layer: &str, end: &str, glm: &Glm) -> Result<[LocatedTensor; 3]> {
+pub(in crate::weights) fn split(t: &LocatedTensor, layer: &str, end: &str, glm: &Glm) -> Result<[LocatedTensor; 3]> {
     let (q, kv) = (glm.q_rows(), glm.kv_rows());
     if t.shape.first() != Some(&(q + 2 * kv)) {
         let Glm { n_head, n_kv_head, head_size, .. } = glm;

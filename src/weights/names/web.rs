@@ -31,7 +31,7 @@ pub(super) fn is_per_channel(bonus: &LocatedTensor) -> bool {
 }
 
 /// Converts a canonical name to web-rwkv's name.
-pub(in crate::low_level::weights) fn to_web(name: &str) -> String {
+pub(in crate::weights) fn to_web(name: &str) -> String {
     let name = swap_end(swap_end(name.to_string(), ".lora_A", ".lora.0"), ".lora_B", ".lora.1");
     swap_end(name, ".att.time_faaaa", ".att.time_first").replace(".time_maa_", ".time_mix_").to_lowercase()
 }

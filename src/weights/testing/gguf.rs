@@ -12,7 +12,7 @@ const STRING: u32 = 8;
 const ARRAY: u32 = 9;
 
 /// A GGUF file under construction.
-pub(crate) struct Gguf {
+pub struct Gguf {
     pub magic: [u8; 4],
     pub version: u32,
     /// The numbers of tensors and keys in the header. The builder counts them, and a test may change them.
@@ -129,7 +129,7 @@ fn id(dtype: DType) -> u32 {
 }
 
 /// Encodes rows as Q8_0. A block of 32 elements is exact if all its elements are n times one power of two, with whole n in -127 ..= 127.
-pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
+pub fn q8_0(numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| {
         let most = x.iter().fold(0f32, |m, x| m.max(x.abs()));
         let d = half::f16::from_f32(2f32.powi((most / 127.0).log2().ceil() as i32)); // 0 for zeros
@@ -142,7 +142,7 @@ pub(crate) fn q8_0(numbers: &[f32]) -> Vec<u8> {
 /// Encodes rows as Q8_0 or Q4_0 in the way of llama.cpp: the number with the largest magnitude of a block has the code 127 or -127 in Q8_0, and -8 in
 /// Q4_0.
 #[cfg(feature = "embedded-model")]
-pub(crate) fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
+pub fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
     let block = |x: &[f32]| -> Vec<u8> {
         let most = x.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });
         let d = half::f16::from_f32(if dtype == DType::Q8_0 { most.abs() / 127.0 } else { most / -8.0 });
@@ -162,17 +162,17 @@ pub(crate) fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
 
 /// Returns the type and the bytes of a tensor as its file has them, for [`tiny_gguf`].
 #[cfg(feature = "embedded-model")]
-pub(crate) fn as_stored(_name: &str, view: &View) -> Option<(DType, Vec<u8>)> {
+pub fn as_stored(_name: &str, view: &View) -> Option<(DType, Vec<u8>)> {
     Some((view.dtype(), view.dense_bytes().expect("the file is dense").to_vec()))
 }
 
 /// A function that chooses how a file stores a tensor: it returns the type and the bytes, or `None` to leave the tensor out.
 #[cfg(feature = "embedded-model")]
-pub(crate) type Change<'a> = &'a dyn Fn(&str, &View) -> Option<(DType, Vec<u8>)>;
+pub type Change<'a> = &'a dyn Fn(&str, &View) -> Option<(DType, Vec<u8>)>;
 
 /// Returns the embedded model as a GGUF file without a vocabulary. `change` applies to each tensor.
 #[cfg(feature = "embedded-model")]
-pub(crate) fn tiny_gguf(change: Change) -> Gguf {
+pub fn tiny_gguf(change: Change) -> Gguf {
     let bytes = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
     let model = crate::weights::Checkpoint::from_static("tiny", bytes).unwrap();
     // In block 0, the converter writes other tensors under the names of v0 to v2.
@@ -196,7 +196,7 @@ type Tensor<'a> = (&'a str, DType, &'a [usize], &'a [u8]);
 ///
 /// The name of the architecture is put before each key of the metadata. If the key `rescale_every_n_layers` is present, the matrices `att.output` and
 /// `ffn.value` of the rescaled blocks are divided and stored as F32.
-pub(crate) fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
+pub fn gguf(architecture: &str, metadata: &[(&str, u32)], tensors: &[Tensor]) -> Vec<u8> {
     gguf_model(architecture, metadata, tensors).finish()
 }
 

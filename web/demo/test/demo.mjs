@@ -10,7 +10,7 @@ import { launch } from '../../test/browser.mjs';
 
 const here = import.meta.dirname;
 const web = join(here, '../..');
-export const page = join(web, '../src/serve/page');
+export const page = join(web, '../server/page');
 /** The package of `tools/web.sh`, if it is built. */
 export const real = existsSync(join(web, 'pkg/wingbeat_bg.wasm')) && existsSync(join(web, 'pkg-tiny/tiny-rwkv7.safetensors'));
 

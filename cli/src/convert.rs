@@ -1,0 +1,222 @@
+//! `convert`: rewrites a checkpoint as safetensors and can merge a LoRA adapter into it. Also converts a tuned initial state into a state
+//! file.
+
+use super::ExitCode;
+use super::Outcome;
+use super::consent::ConsentArgs;
+use super::model_options::{ORIENTATIONS, orientation, quant_values};
+use super::output::say;
+use super::progress::{Progress, Unit};
+use super::published;
+use super::target::{ForceArgs, check_folder};
+use super::threads::ThreadArgs;
+use super::values::{bytes, suggested};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+use wingbeat::error::{Error, Result};
+use wingbeat::low_level::arch;
+use wingbeat::low_level::exec::wait;
+use wingbeat::low_level::front_end::Choice;
+use wingbeat::low_level::front_end::size;
+use wingbeat::low_level::session::{
+    Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state, vocabulary,
+};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::convert::refuse_same_path;
+use wingbeat::low_level::weights::shards::{SideFile, check_new_folder};
+use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, Lora, convert};
+use wingbeat::vocab::Vocab;
+
+const EXAMPLES: &str = "\
+Examples:
+  wingbeat convert model.pth model.safetensors
+  wingbeat convert model.pth model-f16.safetensors --dtype f16
+  wingbeat convert model.pth model-i8.safetensors --quant i8
+  wingbeat convert model.pth model.st --layout web-rwkv
+  wingbeat convert model.pth folder --quant i8 --shard 256M
+  wingbeat convert rwkv7-hf-folder/ model.safetensors
+  wingbeat convert model.pth rwkv7-hf-folder --layout hf
+  wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
+  wingbeat convert tuned.pth chat.state --state-of model.pth";
+
+/// Rewrite a checkpoint as safetensors
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub struct Args {
+    /// Checkpoint to read: a file, the file's path without the extension, or the file's folder. A Hugging Face folder may have several weight files
+    input: PathBuf,
+    /// File to write; with --layout hf or --shard, a folder to create
+    #[arg(required_unless_present = "model", conflicts_with = "model")]
+    output: Option<PathBuf>,
+    /// Checkpoint to read, in place of the argument INPUT: `convert -m INPUT OUTPUT`
+    #[arg(short, long, value_name = "PATH")]
+    model: Option<PathBuf>,
+    #[command(flatten)]
+    consent: ConsentArgs,
+    /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv]
+    #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
+    dtype: Option<String>,
+    /// Quantise matrices to the format KIND (the same values as for `generate --quant`), so that later runs need not quantise. f16 turns the quantised weights of the input into floats
+    #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
+    quant: Option<String>,
+    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
+    #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
+    layout: String,
+    /// Write a folder: the weights in files of at most SIZE (256M, 1G), an index of them, and wingbeat.manifest.json with the SHA-256 of each file. Suits downloads in pieces, as in a browser
+    #[arg(long, value_name = "SIZE", value_parser = bytes)]
+    shard: Option<u64>,
+    /// Vocabulary file to write into the folder of --layout hf [default: the model's vocabulary]
+    #[arg(hide_short_help = true, long, value_name = "FILE")]
+    vocab: Option<PathBuf>,
+    /// Merge the LoRA adapter in FILE into the weights. A tensor that is whole in FILE, not a pair lora_A and lora_B, replaces the model's tensor
+    #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
+    lora: Option<PathBuf>,
+    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora. A weight matrix W with the pair (A, B) becomes W + ALPHA / rank * B * A
+    #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
+    lora_alpha: Option<f32>,
+    /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
+    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "shard", "vocab"])]
+    state_of: Option<PathBuf>,
+    /// With --state-of: axis order of the matrices in the tuned initial state: value-key (files of RWKV's official trainer, .st files of web-rwkv) or key-value (files of trainers that write the key axis first) [default: value-key]
+    #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
+    state_orientation: Option<StateOrientation>,
+    #[command(flatten)]
+    existing: ForceArgs,
+    #[command(flatten)]
+    threads: ThreadArgs,
+}
+
+impl Args {
+    /// Returns the paths of input and output. With `-m`, the first argument is the output.
+    fn paths(&self) -> (&Path, &Path) {
+        match (&self.model, &self.output) {
+            (Some(model), _) => (model, &self.input),
+            (None, Some(output)) => (&self.input, output),
+            (None, None) => unreachable!("an output is required without -m"),
+        }
+    }
+}
+
+pub fn run(args: Args) -> Outcome {
+    let (input, output) = args.paths();
+    let (input, state_of) = (&published::resolved(input)?, args.state_of.as_deref().map(published::resolved).transpose()?);
+    if args.state_of.is_none() && args.state_orientation.is_some() {
+        return Err(Error::usage("--state-orientation works only together with --state-of MODEL")
+            .hint("add --state-of MODEL, or leave out --state-orientation")
+            .into());
+    }
+    let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
+    if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
+        let text = format!("convert writes only safetensors, but the output file has the extension .{found}");
+        return Err(Error::usage(text).at(output.display()).hint("use the extension .safetensors or .st").into());
+    }
+    let inputs = [Some(input.as_path()), state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
+    for path in inputs {
+        refuse_same_path(path, output)?;
+    }
+    if let Some(model) = &state_of {
+        args.existing.check_state(output, None)?;
+        let options = Options { state_orientation: args.state_orientation.unwrap_or_default(), ..Options::default() };
+        let started = Instant::now();
+        wait::block_on(tuned_into_state(input, model, &options, output))?;
+        let (bytes, seconds) = (size_of(output)?, started.elapsed().as_secs_f64());
+        say(format_args!("wrote {}: a state for {}, {}, in {seconds:.1} s", output.display(), model.display(), size(bytes)));
+        return Ok(ExitCode::SUCCESS);
+    }
+    let layout: Layout = args.layout.parse()?;
+    if layout != Layout::HuggingFace && args.vocab.is_some() {
+        return Err(Error::usage("--vocab needs --layout hf: other layouts have no vocabulary").into());
+    }
+    if layout == Layout::HuggingFace || args.shard.is_some() {
+        check_new_folder(output)?;
+        check_folder(output)?;
+    } else {
+        args.existing.check(output)?;
+    }
+    let dtype = match args.dtype.as_deref() {
+        Some("f16") => Some(DType::F16),
+        Some("bf16") => Some(DType::BF16),
+        Some(_) => Some(DType::F32),
+        None => None,
+    };
+    let path = input;
+    let input = Checkpoint::open(path)?;
+    refuse_states(&input).map_err(|e| e.at(path.display()))?;
+    let lora = match (&args.lora, args.lora_alpha) {
+        (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
+        _ => None,
+    };
+    let files = match (layout, args.shard) {
+        (Layout::HuggingFace, _) => files_beside(&input, args.vocab.as_deref())?,
+        (_, Some(_)) => side_files(&input, None)?,
+        (_, None) => Vec::new(),
+    };
+    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, files: &files, shard_bytes: args.shard };
+    let started = Instant::now();
+    let mut bar = Progress::new("writing", Unit::Bytes);
+    let mut show = |done, total| bar.show(done, total);
+    match &args.quant {
+        Some(quant) => convert_coded(&input, output, &quant.parse()?, &what, &mut show)?,
+        None => convert(&input, output, &what, &mut show)?,
+    }
+    drop(bar);
+    let seconds = started.elapsed().as_secs_f64();
+    say(format_args!("wrote {}: {}, in {seconds:.1} s", output.display(), written(output)?));
+    if let Some(lora) = &lora {
+        say(format_args!("merged {} pairs, replaced {} tensors", lora.n_pairs(), lora.n_replaced()));
+    }
+    if layout == Layout::HuggingFace && !files.iter().any(|(name, _)| name == "tokenizer.json") {
+        say(format_args!(
+            "wrote no tokenizer.json, because the model has no vocabulary that fits this format; add an RWKV vocabulary with --vocab FILE"
+        ));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the files of a Hugging Face folder other than the weights, such as configuration and tokenizer. `vocab` is the user's vocabulary
+/// file, or `None` for the model's own vocabulary.
+fn files_beside(input: &Checkpoint, vocab: Option<&Path>) -> Result<Vec<SideFile>> {
+    let vocab = match vocab {
+        Some(path) => Some(Vocab::find(path)?),
+        // The folder of the input already has a vocabulary, which is copied unchanged.
+        None if input.config_path().is_some_and(|config| config.with_file_name("tokenizer.json").is_file()) => None,
+        None => match vocabulary(input, arch::detect(input)?.facts().n_vocab).0 {
+            Choice::Found(vocab) => Some(vocab),
+            Choice::Missing { .. } => None,
+        },
+    };
+    side_files(input, vocab.as_ref())
+}
+
+/// Returns an error if `input` is a state file, because no program reads a state that is written as a checkpoint.
+fn refuse_states(input: &Checkpoint) -> Result<()> {
+    if is_tuned(input) {
+        let e = Error::input("expected a checkpoint, found a tuned initial state");
+        return Err(e.hint("convert the state with --state-of MODEL, or pass the file to --state unchanged"));
+    }
+    if is_saved(input) {
+        return Err(Error::input("expected a checkpoint, found a state file of wingbeat").hint("pass the file to --state unchanged"));
+    }
+    Ok(())
+}
+
+/// Reads the headers of the written checkpoint and describes its files: `402 tensors (380 F16, 22 F32), 382.10 MiB`.
+fn written(path: &Path) -> Result<String> {
+    let checkpoint = Checkpoint::open(path)?;
+    let mut dtypes: BTreeMap<&str, usize> = BTreeMap::new();
+    for view in checkpoint.names().filter_map(|name| checkpoint.tensor(name)) {
+        *dtypes.entry(view.dtype().name()).or_default() += 1;
+    }
+    let by_dtype: Vec<String> = dtypes.iter().map(|(dtype, n)| format!("{n} {dtype}")).collect();
+    Ok(format!(
+        "{} tensors ({}), {}",
+        dtypes.values().sum::<usize>(),
+        by_dtype.join(", "),
+        size(checkpoint.files().collect::<BTreeSet<_>>().into_iter().map(size_of).sum::<Result<u64>>()?)
+    ))
+}
+
+fn size_of(path: &Path) -> Result<u64> {
+    Ok(std::fs::metadata(path).map_err(|e| Error::io(e, path))?.len())
+}

@@ -1,0 +1,59 @@
+//! Finds a model in the cache, and downloads it if it is not there and the user agrees.
+
+use super::consent;
+use super::output::say;
+use super::progress::{Progress, Unit};
+use crate::hub::{Address, Cache, Client, Plan, Settings};
+use std::path::PathBuf;
+use wingbeat::error::{Error, Kind, Result};
+use wingbeat::low_level::front_end::size;
+
+/// Returns the settings of the environment, and the cache that they name.
+pub fn cache() -> Result<(Settings, Cache)> {
+    let settings = Settings::from_environment(dirs::home_dir())?;
+    let cache = Cache::new(settings.cache.clone());
+    Ok((settings, cache))
+}
+
+/// Returns the path of the model at `address`, for which the user typed `typed`. Uses the cache without any connection if the model is there, and
+/// notes the `newer` model. Otherwise asks on a terminal, or needs `--yes`.
+///
+/// # Errors
+/// `missing` if the model is not in the cache and may not be downloaded. `File` if the download fails.
+pub fn path(typed: &str, address: &Address, newer: Option<&str>, missing: Error) -> Result<PathBuf> {
+    let (settings, cache) = cache()?;
+    if let Some(path) = cache.find(address)? {
+        if let Some(newer) = newer {
+            say(format_args!("note: {newer} is a newer model of this series"));
+        }
+        return Ok(path);
+    }
+    let is_agreed = consent::is_given();
+    if !is_agreed && !consent::can_ask() {
+        return Err(missing);
+    }
+    let client = Client::new(settings);
+    let plan = Plan::make(&client, address)?;
+    if !is_agreed {
+        let question = format!("{} is not on this disk: download {}?", typed, size(plan.remaining_bytes(&cache)));
+        if !consent::ask(&question, true)? {
+            return Err(Error::new(Kind::Interrupted, "not downloaded").at(typed));
+        }
+    }
+    run(&plan, &client, &cache, address)
+}
+
+/// Downloads a model with a progress bar, and returns its path.
+pub fn run(plan: &Plan, client: &Client, cache: &Cache, address: &Address) -> Result<PathBuf> {
+    if let Some(newer) = &plan.newer {
+        say(format_args!("note: {newer} is a newer model of this series"));
+    }
+    let (total, remaining) = (plan.size_bytes(), plan.remaining_bytes(cache));
+    let mut bar = Progress::new("downloading", Unit::Bytes);
+    if remaining > 0 && remaining < total {
+        say(format_args!("downloading {address}: {} of {} are missing", size(remaining), size(total)));
+    } else if remaining > 0 {
+        say(format_args!("downloading {address}: {}", size(total)));
+    }
+    plan.run(client, cache, &mut |done, total| bar.show(done, total))
+}

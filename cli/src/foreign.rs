@@ -1,0 +1,107 @@
+//! Flags and values of other programs (llama.cpp, vLLM, Ollama), and wingbeat's names for them.
+
+use std::ffi::OsString;
+
+/// The hint for a flag that names a model on Hugging Face.
+const IN_REPOSITORY: &str = "wingbeat's form is -m hf:OWNER/REPO[/FILE], for example -m hf:zai-org/glm-4-9b-chat";
+
+/// Flags that wingbeat does not have, and hints.
+const FLAGS: &[(&str, &str)] = &[
+    ("--api-key", "keys come from --key-file, or from the environment variable WINGBEAT_API_KEYS"),
+    ("--metrics", "metrics are always on: GET /metrics"),
+    ("--slots-endpoint", "GET /slots is always on"),
+    ("-hf", IN_REPOSITORY),
+    ("-hfr", IN_REPOSITORY),
+    ("--hf", IN_REPOSITORY),
+    ("--hf-repo", IN_REPOSITORY),
+    ("-hff", IN_REPOSITORY),
+    ("--hf-file", IN_REPOSITORY),
+    ("-mu", "wingbeat's name is -m"),
+    ("--model-url", "wingbeat's name is -m"),
+    ("-ngl", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("--n-gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("-sys", "wingbeat's name is --system"),
+    ("--system-prompt", "wingbeat's name is --system"),
+    ("--ctx-size", "wingbeat's name is --context"),
+    ("--max-model-len", "wingbeat's name is --context"),
+    ("-cnv", "`wingbeat chat` is a conversation"),
+    ("--conversation", "`wingbeat chat` is a conversation"),
+    ("-np", "wingbeat's name is --slots"),
+    ("--parallel", "wingbeat's name is --slots"),
+    ("--max-num-seqs", "wingbeat's name is --slots"),
+    ("--served-model-name", "a model's name is a part of -m: -m NAME=PATH"),
+    ("--alias", "a model's name is a part of -m: -m NAME=PATH"),
+    ("-fa", "attention needs no flag"),
+    ("--flash-attn", "attention needs no flag"),
+    ("--mlock", "weights are in the memory of the device, or mapped from the file"),
+    ("--chat-template", "wingbeat's name is --format"),
+    ("--jinja", "templates need no flag; --format chooses one"),
+    ("--quantization", "wingbeat's name is --quant"),
+    ("--tensor-parallel-size", "--strategy 'gpu:0 fp16 *12 -> gpu:1 fp16' divides the layers among GPUs"),
+];
+
+/// Returns the first flag in the arguments `given` that another program has and wingbeat has not, with a hint.
+pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {
+    given.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).find_map(|word| {
+        let name = word.split('=').next().unwrap_or(word);
+        FLAGS.iter().find(|(flag, _)| *flag == name).copied()
+    })
+}
+
+/// Returns a hint for the name of a weight format that other programs use, or `None` if the name is unknown.
+pub fn quant(name: &str) -> Option<&'static str> {
+    let name = name.to_lowercase();
+    let begins = |all: &[&str]| all.iter().any(|start| name.starts_with(start));
+    if begins(&["q8", "int8", "8bit", "fp8", "w8", "bnb-8"]) || name == "8" {
+        Some("wingbeat's format of 8 bits is i8")
+    } else if begins(&["q4", "iq4", "int4", "4bit", "fp4", "w4", "awq", "gptq", "bnb-4"]) || name == "4" {
+        Some("wingbeat's formats of 4 bits are i4 (fast) and nf4 (a little closer to the model)")
+    } else if begins(&["q5", "q6"]) {
+        Some("wingbeat has formats of 8 bits, i8, and of 4 bits, i4 and nf4")
+    } else if begins(&["q2", "q3", "iq1", "iq2", "iq3"]) {
+        Some("wingbeat's smallest formats have 4 bits: i4 and nf4")
+    } else if matches!(name.as_str(), "none" | "fp16" | "bf16" | "float16" | "bfloat16" | "fp32" | "f32" | "float32") {
+        Some("leave out --quant; --dtype chooses f16 or f32")
+    } else {
+        None
+    }
+}
+
+/// Returns the first flag in `given` that clap reads as `-h`, although another program has it: `-hf`.
+pub fn read_as_help(given: &[OsString]) -> Option<(&'static str, &'static str)> {
+    flag(given).filter(|(flag, _)| flag.starts_with("-h"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Cli;
+    use clap::CommandFactory;
+    use wingbeat::low_level::exec::strategy::Strategy;
+
+    #[test]
+    fn no_command_has_a_flag_of_this_list() {
+        let command = Cli::command();
+        for sub in command.get_subcommands() {
+            for flag in sub.get_arguments().flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default()) {
+                assert!(FLAGS.iter().all(|(known, _)| known.trim_start_matches('-') != flag), "{flag} of {}", sub.get_name());
+            }
+        }
+    }
+
+    #[test]
+    fn strategies_in_hints_are_valid() {
+        let quoted = FLAGS.iter().filter_map(|(_, hint)| hint.split_once("--strategy '")?.1.split_once('\'')).map(|(text, _)| text);
+        let all: Vec<Strategy> = quoted.map(|text| text.parse().unwrap_or_else(|e| panic!("{text}: {e}"))).collect();
+        assert!(all.len() >= 4);
+    }
+
+    #[test]
+    fn formats_of_other_programs_have_hints() {
+        for (name, want) in [("Q4_K_M", "i4"), ("int8", "i8"), ("q6_k", "i8"), ("bf16", "--dtype"), ("IQ2_XS", "4 bits")] {
+            assert!(quant(name).unwrap().contains(want), "{name}");
+        }
+        assert_eq!(quant("nf5"), None);
+    }
+}

@@ -1,0 +1,295 @@
+//! The cache of Hugging Face's programs: `models--OWNER--REPO/` with `blobs/HASH`, `refs/REVISION`, and links `snapshots/COMMIT/FILE` to blobs.
+
+use super::address::{Address, is_commit, is_model};
+use super::digest::Etag;
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use wingbeat::error::{Error, Result};
+
+/// The configuration of a model that is a folder of files. Its link is the last that a download creates, so a folder with it is complete.
+pub const CONFIG: &str = "config.json";
+/// The list of the files over which the weights are spread.
+const INDEX: &str = "model.safetensors.index.json";
+const LARGEST_INDEX: u64 = 64 << 20;
+
+/// The depth to which folders of a snapshot are searched.
+const DEPTH: usize = 64;
+
+/// The folder with all downloaded repositories.
+#[derive(Debug, Clone)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+/// A model in the cache: a file, or a folder of files.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CachedFile {
+    /// The address. It has no file if the model is a folder.
+    pub address: Address,
+    pub path: PathBuf,
+    pub size_bytes: u64,
+}
+
+impl Cache {
+    /// Returns the cache in the folder `root`, which need not exist.
+    pub fn new(root: PathBuf) -> Cache {
+        Cache { root }
+    }
+
+    /// Returns the folder of a repository.
+    pub fn folder(&self, address: &Address) -> PathBuf {
+        self.root.join(format!("models--{}--{}", address.owner, address.repository))
+    }
+
+    /// Returns the path of the file that a process locks while it writes a blob.
+    pub fn lock(&self, address: &Address, etag: &Etag) -> PathBuf {
+        self.root.join(".locks").join(format!("models--{}--{}", address.owner, address.repository)).join(format!("{etag}.lock"))
+    }
+
+    /// Returns the path of a model that is in the cache, or `None` if it is not. Without a file, the repository must be a complete folder model, or
+    /// have one model in the cache.
+    ///
+    /// # Errors
+    /// `File` if a link leads out of the cache. `Input` if the cache has several models of the repository, and the address names no file.
+    pub fn find(&self, address: &Address) -> Result<Option<PathBuf>> {
+        for snapshot in self.snapshots(address)? {
+            let found = match &address.file {
+                Some(file) => self.existing(&snapshot.join(file))?,
+                None => self.only_model(address, &snapshot)?,
+            };
+            if found.is_some() {
+                return Ok(found);
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the folder model, or the only model file, of a snapshot.
+    fn only_model(&self, address: &Address, snapshot: &Path) -> Result<Option<PathBuf>> {
+        if self.is_complete(snapshot)? {
+            return Ok(Some(snapshot.to_path_buf()));
+        }
+        if snapshot.join(CONFIG).exists() {
+            return Ok(None);
+        }
+        let files = files_below(snapshot).into_iter().filter(|file| is_model(file) && snapshot.join(file).exists()).collect::<Vec<_>>();
+        match files.as_slice() {
+            [] => Ok(None),
+            [file] => self.existing(&snapshot.join(file)),
+            [file, ..] => Err(Error::input(format!("expected one model of this repository in the cache, found {}", files.len()))
+                .at(address)
+                .hint(format!("add the name of a file: {}", address.with_file(file)?))),
+        }
+    }
+
+    /// Returns whether a snapshot is a folder model with all its weights.
+    fn is_complete(&self, snapshot: &Path) -> Result<bool> {
+        if self.existing(&snapshot.join(CONFIG))?.is_none() {
+            return Ok(false);
+        }
+        let Some(index) = self.existing(&snapshot.join(INDEX))? else {
+            return Ok(files_below(snapshot)
+                .iter()
+                .any(|file| !file.contains('/') && file.ends_with(".safetensors") && snapshot.join(file).exists()));
+        };
+        if fs::metadata(&index).is_ok_and(|m| m.len() > LARGEST_INDEX) {
+            return Ok(false);
+        }
+        let index: serde_json::Value = fs::read(&index).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
+        let mut files = index["weight_map"].as_object().into_iter().flatten().filter_map(|(_, file)| file.as_str());
+        Ok(files.all(|file| snapshot.join(file).exists()))
+    }
+
+    /// Returns all models in the cache, each once, ordered by address. Links that lead out of the cache are left out.
+    ///
+    /// # Errors
+    /// `File` if the cache exists and cannot be read.
+    pub fn list(&self) -> Result<Vec<CachedFile>> {
+        let entries = match fs::read_dir(&self.root) {
+            Ok(entries) => entries,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) => return Err(Error::io(e, &self.root)),
+        };
+        let mut found: Vec<CachedFile> = Vec::new();
+        for address in entries.flatten().filter_map(|entry| address_of(&entry.file_name())) {
+            for snapshot in self.snapshots(&address)? {
+                for cached in self.models_of(&address, &snapshot) {
+                    if !found.iter().any(|known| known.address == cached.address) {
+                        found.push(cached);
+                    }
+                }
+            }
+        }
+        found.sort_by_key(|cached| cached.address.to_string().to_lowercase());
+        Ok(found)
+    }
+
+    fn models_of(&self, address: &Address, snapshot: &Path) -> Vec<CachedFile> {
+        let files = files_below(snapshot).into_iter().filter(|file| is_model(file));
+        let files: Vec<(String, u64)> = files
+            .filter_map(|file| {
+                let path = self.existing(&snapshot.join(&file)).ok()??;
+                Some((file, fs::metadata(path).ok()?.len()))
+            })
+            .collect();
+        if self.is_complete(snapshot).unwrap_or(false) {
+            let size_bytes = files.iter().filter(|(file, _)| !file.contains('/')).map(|(_, size)| size).sum();
+            return vec![CachedFile { address: address.clone(), path: snapshot.to_path_buf(), size_bytes }];
+        }
+        let cached = |(file, size_bytes): (String, u64)| {
+            let path = snapshot.join(&file);
+            Some(CachedFile { address: address.with_file(&file).ok()?, path, size_bytes })
+        };
+        files.into_iter().filter_map(cached).collect()
+    }
+
+    /// Returns the folders of the snapshots that match the address's revision. Without a revision, returns those of `main` first, then the others from
+    /// new to old.
+    pub fn snapshots(&self, address: &Address) -> Result<Vec<PathBuf>> {
+        let folder = self.folder(address).join("snapshots");
+        let commit = if is_commit(&address.revision) { Some(address.revision.clone()) } else { self.commit_of(address)? };
+        let mut found: Vec<PathBuf> = commit.iter().map(|commit| folder.join(commit)).filter(|path| is_folder(path)).collect();
+        if address.is_unpinned() {
+            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
+            let commits = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_commit)).map(|entry| entry.path());
+            let mut others: Vec<PathBuf> = commits.filter(|path| is_folder(path) && !found.contains(path)).collect();
+            others.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).and_then(|m| m.modified()).ok()));
+            found.extend(others);
+        }
+        Ok(found)
+    }
+
+    /// Returns the commit that the cache has for the address's revision.
+    fn commit_of(&self, address: &Address) -> Result<Option<String>> {
+        let path = self.folder(address).join("refs").join(&address.revision);
+        let Some(inside) = self.existing(&path)? else { return Ok(None) };
+        let is_short = fs::metadata(&inside).is_ok_and(|m| m.len() <= 64);
+        let text = if is_short { fs::read_to_string(&inside).unwrap_or_default() } else { String::new() };
+        Ok(Some(text.trim().to_string()).filter(|commit| is_commit(commit)))
+    }
+
+    /// Returns `path` if it is a file in the cache, and `None` if it does not exist.
+    ///
+    /// # Errors
+    /// `File` if the path leads out of the cache, or to something else than a file.
+    pub fn existing(&self, path: &Path) -> Result<Option<PathBuf>> {
+        match path.canonicalize() {
+            Ok(real) if real.is_file() => self.check_inside(path).map(|()| Some(path.to_path_buf())),
+            Ok(_) => Err(Error::file("expected a file in the cache, found a folder or a device").at(path.display())),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => Ok(None),
+            Err(e) => Err(Error::io(e, path)),
+        }
+    }
+
+    /// Checks that `path` is in the cache after all links are followed.
+    ///
+    /// # Errors
+    /// `File` if the path leads out of the cache, or does not exist.
+    pub fn check_inside(&self, path: &Path) -> Result<()> {
+        let real = path.canonicalize().map_err(|e| Error::io(e, path))?;
+        let root = self.root.canonicalize().map_err(|e| Error::io(e, &self.root))?;
+        if real.starts_with(&root) {
+            return Ok(());
+        }
+        let e = Error::file(format!("expected a file in the cache, found a link that leaves it, to {}", real.display()));
+        Err(e.at(path.display()).hint("remove the link, then run the command again"))
+    }
+
+    /// Creates a folder in the cache.
+    ///
+    /// # Errors
+    /// `File` if the folder cannot be created, or if it is a link that leaves the cache.
+    pub fn create(&self, folder: &Path) -> Result<()> {
+        fs::create_dir_all(folder).map_err(|e| Error::io(e, folder))?;
+        self.check_inside(folder)
+    }
+
+    /// Creates `snapshots/COMMIT/FILE` as a link to the blob, and returns its path. A file that has this name is replaced. Where the system has no
+    /// links for this user, the blob is moved there, as Hugging Face's programs do.
+    ///
+    /// # Errors
+    /// `File` if the link cannot be created.
+    pub fn link(&self, address: &Address, commit: &str, file: &str, etag: &Etag) -> Result<PathBuf> {
+        let path = self.folder(address).join("snapshots").join(commit).join(file);
+        let folder = path.parent().unwrap_or(&self.root);
+        self.create(folder)?;
+        let mut target = PathBuf::from_iter(std::iter::repeat_n("..", 2 + file.matches('/').count()));
+        target.extend(["blobs", etag.as_str()]);
+        if fs::read_link(&path).is_ok_and(|old| old == target) {
+            return Ok(path);
+        }
+        let _ = fs::remove_file(&path);
+        let blob = self.folder(address).join("blobs").join(etag.as_str());
+        symlink(&target, &path).or_else(|_| fs::rename(&blob, &path)).map_err(|e| Error::io(e, &path))?;
+        self.check_inside(&path)?;
+        Ok(path)
+    }
+
+    /// Writes the commit of the address's revision.
+    ///
+    /// # Errors
+    /// `File` if the file cannot be written.
+    pub fn remember(&self, address: &Address, commit: &str) -> Result<()> {
+        if is_commit(&address.revision) {
+            return Ok(());
+        }
+        let path = self.folder(address).join("refs").join(&address.revision);
+        self.create(path.parent().unwrap_or(&self.root))?;
+        // A link of this name could lead out of the cache, so it is not written through.
+        if fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink()) {
+            fs::remove_file(&path).map_err(|e| Error::io(e, &path))?;
+        }
+        fs::write(&path, commit).map_err(|e| Error::io(e, &path))
+    }
+}
+
+#[cfg(unix)]
+fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    std::os::unix::fs::symlink(target, path)
+}
+
+#[cfg(windows)]
+fn symlink(target: &Path, path: &Path) -> io::Result<()> {
+    std::os::windows::fs::symlink_file(target, path)
+}
+
+#[cfg(not(any(unix, windows)))]
+fn symlink(_: &Path, _: &Path) -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Returns whether `path` is a folder, and not a link to one.
+pub fn is_folder(path: &Path) -> bool {
+    fs::symlink_metadata(path).is_ok_and(|m| m.is_dir())
+}
+
+/// Returns the address of the repository in the folder `models--OWNER--REPO`, or `None` if the name is different.
+fn address_of(name: &OsStr) -> Option<Address> {
+    let (owner, repository) = name.to_str()?.strip_prefix("models--")?.split_once("--")?;
+    Address::in_repository(&format!("{owner}/{repository}"), None).ok()
+}
+
+/// Returns the paths of all files and links below a folder, relative to it and with `/` between folders. Links to folders are not followed.
+pub fn files_below(folder: &Path) -> Vec<String> {
+    let mut found = Vec::new();
+    walk(folder, "", DEPTH, &mut found);
+    found.sort();
+    found
+}
+
+fn walk(folder: &Path, before: &str, depth: usize, found: &mut Vec<String>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let Ok(name) = entry.file_name().into_string() else { continue };
+        let path = format!("{before}{name}");
+        match entry.file_type() {
+            Ok(kind) if kind.is_dir() && depth > 0 => walk(&entry.path(), &format!("{path}/"), depth - 1, found),
+            Ok(kind) if !kind.is_dir() => found.push(path),
+            _ => {}
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests;

@@ -1,0 +1,200 @@
+//! Downloads a file into the cache. A download that was cut goes on where it stopped, and its hash is checked before the file gets its name.
+
+use super::address::Address;
+use super::cache::Cache;
+use super::client::{Client, Metadata, RETRIES};
+use super::digest::Hasher;
+use std::fs::{self, File, OpenOptions};
+use std::io::{Read, Seek, SeekFrom, Write};
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::Duration;
+use wingbeat::error::{Error, Result};
+use wingbeat::low_level::front_end::size;
+use wingbeat::low_level::weights::new_file::{Lock, free_bytes, try_lock};
+
+/// The number of bytes that are read, hashed and written at once.
+const BLOCK: usize = 1 << 17;
+/// The time between two looks at a lock that another process holds.
+const LOOK: Duration = Duration::from_millis(200);
+
+/// A function that is called with the number of bytes that the file has by now.
+pub type Progress<'a> = dyn FnMut(u64) + 'a;
+
+/// Returns the bytes of a file that are still to be downloaded.
+pub fn remaining(cache: &Cache, address: &Address, found: &Metadata) -> u64 {
+    let blob = blob(cache, address, found);
+    match (blob.is_file(), fs::metadata(partial(&blob))) {
+        (true, _) => 0,
+        (false, Ok(m)) => found.size_bytes.saturating_sub(m.len()),
+        (false, Err(_)) => found.size_bytes,
+    }
+}
+
+/// Downloads a file, unless the cache has it, and links it into the snapshot of `commit`. Returns its path there. Waits while another process
+/// downloads the same file.
+///
+/// # Errors
+/// `File` if the hub cannot be reached, the disk is full, the content has a wrong hash, or a link leaves the cache.
+pub fn pull(
+    client: &Client,
+    cache: &Cache,
+    address: &Address,
+    commit: &str,
+    found: &Metadata,
+    progress: &mut Progress<'_>,
+) -> Result<PathBuf> {
+    let file = address.file.as_deref().ok_or_else(|| Error::input("expected the address of a file").at(address))?;
+    let blob = blob(cache, address, found);
+    let blobs = cache.folder(address).join("blobs");
+    cache.create(&blobs)?;
+    let lock_path = cache.lock(address, &found.etag);
+    cache.create(lock_path.parent().unwrap_or(&blobs))?;
+    let _lock = locked(&lock_path, &blob)?;
+    if cache.existing(&blob)?.is_none() {
+        let path = partial(&blob);
+        let download = Download { client, address, commit, found, path: &path };
+        download.run(&blobs, progress)?;
+        fs::rename(&path, &blob).map_err(|e| Error::io(e, &blob))?;
+    }
+    cache.link(address, commit, file, &found.etag)
+}
+
+fn blob(cache: &Cache, address: &Address, found: &Metadata) -> PathBuf {
+    cache.folder(address).join("blobs").join(found.etag.as_str())
+}
+
+/// Returns the path of a blob that is not complete. Hugging Face's programs use the same name.
+fn partial(blob: &Path) -> PathBuf {
+    blob.with_extension("incomplete")
+}
+
+/// Opens a file of ours for writing, and refuses a link in its place, which could lead anywhere.
+fn opened(path: &Path) -> Result<File> {
+    if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
+        return Err(Error::file("expected a file, found a link, a folder or a device")
+            .at(path.display())
+            .hint("remove it, then run the command again"));
+    }
+    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path).map_err(|e| Error::io(e, path))
+}
+
+/// Locks a blob, as Hugging Face's programs do. Waits while another process holds the lock.
+fn locked(path: &Path, blob: &Path) -> Result<File> {
+    let file = opened(path)?;
+    let mut is_told = false;
+    while try_lock(&file) == Lock::Held {
+        if !is_told {
+            log::warn!("another process downloads {}; waiting for it", blob.display());
+        }
+        is_told = true;
+        sleep(LOOK);
+    }
+    Ok(file)
+}
+
+/// A download into `path`.
+struct Download<'a> {
+    client: &'a Client,
+    address: &'a Address,
+    commit: &'a str,
+    found: &'a Metadata,
+    path: &'a Path,
+}
+
+impl Download<'_> {
+    fn run(&self, blobs: &Path, progress: &mut Progress<'_>) -> Result<()> {
+        let total = self.found.size_bytes;
+        let mut file = opened(self.path)?;
+        let mut hasher = self.found.etag.hasher(total);
+        let mut done = self.resume(&mut file, &mut hasher)?;
+        if let Some(free) = free_bytes(blobs).filter(|free| *free < total - done) {
+            let text = format!("the download needs {}, but the disk has only {} free", size(total - done), size(free));
+            return Err(Error::file(text).at(blobs.display()).hint("free some space, or set HF_HOME to a folder on another disk"));
+        }
+        progress(done);
+        let mut attempt = 0;
+        while done < total {
+            let content = self.client.content(self.address, self.commit, self.found, done)?;
+            if content.start != done {
+                (done, hasher) = (0, self.found.etag.hasher(total));
+                self.cut(&mut file, 0)?;
+            }
+            let before = done;
+            let ended = self.receive(content.reader, &mut file, &mut hasher, &mut done, progress)?;
+            attempt = if done > before { 0 } else { attempt + 1 };
+            if done < total {
+                if attempt > RETRIES {
+                    let text = format!("the connection ends after {} of {} bytes: {ended}", done, total);
+                    return Err(Error::file(text).at(self.address).hint("run the command again: the download goes on where it stopped"));
+                }
+                log::debug!("{}: cut after {done} of {total} bytes: {ended}", self.address);
+                self.client.wait(attempt);
+            }
+        }
+        let hash = hasher.finish();
+        if hash != self.found.etag.as_str() {
+            drop(file);
+            fs::remove_file(self.path).map_err(|e| Error::io(e, self.path))?;
+            let text = format!("expected a file with the hash {}, found {hash}: the downloaded file is removed", self.found.etag);
+            return Err(Error::file(text).at(self.address).hint("run the command again"));
+        }
+        file.sync_all().map_err(|e| Error::io(e, self.path))
+    }
+
+    /// Hashes what an earlier download left, and returns its length. What is longer than the file is no part of it and is dropped.
+    fn resume(&self, file: &mut File, hasher: &mut Hasher) -> Result<u64> {
+        let io = |e| Error::io(e, self.path);
+        let length = file.metadata().map_err(io)?.len();
+        if length > self.found.size_bytes {
+            self.cut(file, 0)?;
+            return Ok(0);
+        }
+        let (mut block, mut done) = (vec![0; BLOCK], 0);
+        while done < length {
+            let n = file.read(&mut block).map_err(io)?;
+            if n == 0 {
+                break;
+            }
+            hasher.update(&block[..n]);
+            done += n as u64;
+        }
+        Ok(done)
+    }
+
+    fn cut(&self, file: &mut File, length: u64) -> Result<()> {
+        let cut = file.set_len(length).and_then(|()| file.seek(SeekFrom::Start(length)));
+        cut.map(drop).map_err(|e| Error::io(e, self.path))
+    }
+
+    /// Writes what the server sends until it stops or the file is complete. Returns why it stopped.
+    fn receive(
+        &self,
+        mut reader: Box<dyn Read>,
+        file: &mut File,
+        hasher: &mut Hasher,
+        done: &mut u64,
+        progress: &mut Progress<'_>,
+    ) -> Result<String> {
+        let mut block = vec![0; BLOCK];
+        loop {
+            let n = match reader.read(&mut block) {
+                Ok(0) => return Ok("the server closed the connection".into()),
+                Ok(n) => n,
+                Err(e) => return Ok(Error::of_io(e.kind().into()).message),
+            };
+            if *done + n as u64 > self.found.size_bytes {
+                self.cut(file, 0)?;
+                let text = format!("expected {} bytes, found more: the download is dropped", self.found.size_bytes);
+                return Err(Error::file(text).at(self.address).hint("run the command again"));
+            }
+            file.write_all(&block[..n]).map_err(|e| Error::io(e, self.path))?;
+            hasher.update(&block[..n]);
+            *done += n as u64;
+            progress(*done);
+        }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests;

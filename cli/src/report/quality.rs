@@ -1,0 +1,75 @@
+//! The JSON of `wingbeat quality`: weight formats compared with a reference format.
+
+use super::{DeviceReport, ModelReport};
+use serde::Serialize;
+use wingbeat::low_level::session::{Model, Quality};
+
+#[derive(Debug, Clone, Serialize)]
+pub struct QualityReport {
+    pub version: &'static str,
+    /// The model with the weights of the reference format.
+    pub model: ModelReport,
+    pub device: DeviceReport,
+    /// The number of tokens whose probabilities were compared.
+    pub n: usize,
+    /// The maximum number of tokens per window. The text is cut into windows, each of which begins with an empty state.
+    pub window: usize,
+    /// The number of windows into which the text was divided.
+    pub n_windows: usize,
+    pub reference: WeightsReport,
+    pub variants: Vec<VariantReport>,
+}
+
+/// A weight format, and the perplexity of the text under a model with these weights.
+#[derive(Debug, Clone, Serialize)]
+pub struct WeightsReport {
+    /// The format that the user named, such as `auto` or `f16`.
+    pub name: String,
+    /// The formats of the matrices, joined by `+`.
+    pub dtype: String,
+    /// The mean number of bits per weight over all matrices.
+    pub bits_per_weight: f64,
+    pub weight_bytes: u64,
+    pub perplexity: f64,
+}
+
+impl WeightsReport {
+    pub fn new(name: impl Into<String>, model: &Model, perplexity: f64) -> WeightsReport {
+        WeightsReport {
+            name: name.into(),
+            dtype: model.dtype().into(),
+            bits_per_weight: model.bits_per_weight(),
+            weight_bytes: model.weight_bytes(),
+            perplexity,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct VariantReport {
+    #[serde(flatten)]
+    pub weights: WeightsReport,
+    /// The increase of this format's perplexity over the reference format's, in percent. Negative if this format's perplexity is lower.
+    pub loss_percent: f64,
+    /// The mean over all positions of KL(reference || this format), in nats: the divergence between the next-token probabilities of the two
+    /// formats.
+    pub kl_mean: f64,
+    /// The 99th percentile of KL(reference || this format) over all positions, in nats.
+    pub kl_p99: f64,
+    pub kl_max: f64,
+    /// The percentage of positions at which this format and the reference format have the same most likely token.
+    pub agreement_percent: f64,
+}
+
+impl VariantReport {
+    pub fn new(name: impl Into<String>, model: &Model, q: &Quality) -> VariantReport {
+        VariantReport {
+            weights: WeightsReport::new(name, model, q.perplexity),
+            loss_percent: q.loss_percent(),
+            kl_mean: q.kl_mean,
+            kl_p99: q.kl_p99,
+            kl_max: q.kl_max,
+            agreement_percent: q.agreement_percent,
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! Tests vectors of texts and scores of documents. Compares these numbers with the package `rwkv-emb` and with `Session::hidden`. Also tests the
+//! output of the verbs. `tools/embedding-golden.py` made the models and the package's numbers.
+
+use crate::cli::{feed, json, put, refused, run, stdout};
+use crate::embedding::{engine, file, open, package};
+use crate::support::{devices, goldens, options, tiny};
+use serde_json::Value;
+use wingbeat::engine::{Event, Input, Request};
+use wingbeat::low_level::arch::Task;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{EmbedOptions, Embedder, Limits, Model, Output, Pooling, Reranker, Session};
+
+fn numbers(list: &Value) -> Vec<f32> {
+    list.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
+}
+
+fn texts(list: &Value) -> Vec<&str> {
+    list.as_array().unwrap().iter().map(|text| text.as_str().unwrap()).collect()
+}
+
+fn cosine(a: &[f32], b: &[f32]) -> f64 {
+    assert_eq!(a.len(), b.len());
+    let dot = |a: &[f32], b: &[f32]| a.iter().zip(b).map(|(a, b)| f64::from(*a) * f64::from(*b)).sum::<f64>();
+    dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
+}
+
+fn embedder(model: &Model, n_slots: usize, set: impl Fn(&mut EmbedOptions)) -> Embedder {
+    let mut options = EmbedOptions::default();
+    set(&mut options);
+    Embedder::new(model, n_slots, &options).unwrap()
+}
+
+#[test]
+fn an_engine_computes_the_same_vectors_and_scores() {
+    if file("reranker.pth").is_none() {
+        return;
+    }
+    let package = package();
+    for device in devices() {
+        let engine = engine(device).unwrap();
+        let texts = texts(&package["texts"]);
+        let expected = embedder(engine.model(), 2, |_| ()).embed(&texts, &mut |_, _| ()).unwrap();
+        let inputs: Vec<Input> = texts.iter().map(|text| Input::Text(text.to_string())).collect();
+        let documents: Vec<String> = self::texts(&package["documents"]).iter().map(ToString::to_string).collect();
+        let vectors = engine.submit(Request::vectors(inputs)).unwrap();
+        let scores = engine.submit(Request::ranking(package["query"].as_str().unwrap(), documents)).unwrap();
+        let (mut n_vectors, mut n_scores) = (0, 0);
+        for event in vectors.into_iter().chain(scores) {
+            match event.unwrap() {
+                Event::Vector { index, vector } => {
+                    assert!(cosine(&vector, &expected[index].vector) >= 0.999999, "{device} {index}");
+                    n_vectors += 1;
+                }
+                Event::Score { index, logit } => {
+                    assert!((logit - numbers(&package["logits"])[index]).abs() < 1e-4, "{device} {index}: {logit}");
+                    n_scores += 1;
+                }
+                event => assert!(matches!(event, Event::Started { .. } | Event::Done(_)), "{event:?}"),
+            }
+        }
+        assert_eq!((n_vectors, n_scores), (texts.len(), 3));
+    }
+    let engine = engine("cpu").unwrap();
+    let e = engine.submit(Request::text("light")).unwrap_err();
+    assert!(e.field_name() == Some("model") && e.to_string().contains("computes vectors of texts and cannot generate text"), "{e}");
+    let mut pooled = Request::vectors([Input::Tokens(vec![1])]);
+    pooled.pooling = Some(Pooling::Mean);
+    let e = engine.submit(pooled.clone()).unwrap_err();
+    assert!(e.field_name() == Some("pooling") && e.to_string().contains("its own pooling"), "{e}");
+}
+
+#[test]
+fn several_texts_are_read_in_one_step() {
+    let mut hidden = options("cpu");
+    hidden.output = Output::Hidden;
+    let texts: Vec<String> = (0..64).map(|i| format!("{i} light")).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+    let steps = [1, 16].map(|n_slots| {
+        let (mut n, mut last) = (0, (0, 1));
+        embedder(&tiny(&hidden), n_slots, |_| ()).embed(&texts, &mut |done, total| (n, last) = (n + 1, (done, total))).unwrap();
+        assert_eq!(last.0, last.1);
+        n
+    });
+    assert_eq!(steps, [64, 4]);
+}
+
+#[test]
+fn vectors_equal_the_vectors_of_the_package() {
+    if file("embedding.pth").is_none() {
+        return;
+    }
+    let package = package();
+    let texts = texts(&package["texts"]);
+    for device in devices() {
+        let model = open("embedding.pth", device);
+        for task in Task::ALL {
+            // Two slots for three texts: the last text is read alone.
+            let mut embedder = embedder(&model, 2, |o| (o.task, o.normalise) = (Some(task), false));
+            let found = embedder.embed(&texts, &mut |_, _| ()).unwrap();
+            for (found, expected) in found.iter().zip(package["vectors"][task.name()].as_array().unwrap()) {
+                let expected = numbers(expected);
+                let similar = cosine(&found.vector, &expected);
+                assert!(similar >= 0.999999, "{device} {task:?}: {similar}");
+                let far = found.vector.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                assert!(far < 1e-3, "{device} {task:?}: {far}");
+            }
+            assert_eq!(found[0].n_tokens, texts[0].len() + 1);
+        }
+        let two = &package["two_ends"];
+        let tokens: Vec<u32> = two["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
+        let found = embedder(&model, 1, |_| ()).embed_tokens(&[&tokens], &mut |_, _| ()).unwrap();
+        assert!(cosine(&found[0], &numbers(&two["vector"])) >= 0.999999, "{device}");
+        assert!((found[0].iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
+    }
+}
+
+#[test]
+fn scores_equal_the_scores_of_the_package() {
+    if file("reranker.pth").is_none() {
+        return;
+    }
+    let package = package();
+    let documents = texts(&package["documents"]);
+    for device in devices() {
+        let mut reranker = Reranker::new(&open("embedding.pth", device), &open("reranker.pth", device), 2).unwrap();
+        let found = reranker.score(package["query"].as_str().unwrap(), &documents, &mut |_, _| ()).unwrap();
+        let far = found.iter().zip(numbers(&package["logits"])).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+        assert!(found.len() == 3 && far < 1e-4, "{device}: {found:?}");
+        // Documents that were read once answer several queries, in groups of slots.
+        let kept = reranker.read_documents(&documents, &mut |_, _| ()).unwrap();
+        assert!((kept.len(), kept.is_empty()) == (3, false) && kept.size_bytes() > 0);
+        for query in [package["query"].as_str().unwrap(), "light", "?", "\nquery"] {
+            let whole = reranker.score(query, &documents, &mut |_, _| ()).unwrap();
+            let mut n_read = 0;
+            let again = reranker.score_read(query, &kept, &mut |_, total| n_read = total).unwrap();
+            let far = again.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+            assert!(again.len() == 3 && far < 1e-4, "{device} {query:?}: {again:?} {whole:?}");
+            assert!(n_read <= 3 * (query.len() + 3), "{device} {query:?}: {n_read} tokens were read");
+        }
+        assert!(reranker.score_read("", &kept, &mut |_, _| ()).is_err() && reranker.read_documents(&["a", ""], &mut |_, _| ()).is_err());
+    }
+}
+
+#[test]
+fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
+    for golden in goldens() {
+        for device in devices() {
+            let (prompt, mut hidden) = (golden.golden().prompt(5, 1), options(device));
+            let mut session = Session::new(&golden.load(&hidden), 1).unwrap();
+            let slot = session.open().unwrap();
+            let expected: Vec<Vec<f32>> = prompt.iter().map(|t| session.hidden(slot, &[*t]).unwrap()).collect();
+            hidden.output = Output::Hidden;
+            let model = golden.load(&hidden);
+            let mut session = Session::new(&model, 1).unwrap();
+            let slot = session.open().unwrap();
+            for (token, expected) in prompt.iter().zip(&expected) {
+                assert_eq!(session.decode(slot, *token).unwrap(), expected, "{} {device}", golden.name);
+            }
+            let mean = |options: &mut EmbedOptions| (options.pooling, options.normalise) = (Some(Pooling::Mean), false);
+            let found = embedder(&model, 1, mean).embed_tokens(&[&prompt], &mut |_, _| ()).unwrap();
+            let rows = |i: usize| expected.iter().map(|row| row[i]).sum::<f32>() / expected.len() as f32;
+            let expected: Vec<f32> = (0..found[0].len()).map(rows).collect();
+            assert!(cosine(&found[0], &expected) > 0.99999, "{} {device}", golden.name);
+            // A model that was opened for logits gives the same vectors, in other chunks.
+            let model = golden.load(&options(device));
+            for pooling in [Pooling::Last, Pooling::Mean] {
+                let embed = |model: &Model| {
+                    let of = |options: &mut EmbedOptions| (options.pooling, options.normalise) = (Some(pooling), false);
+                    embedder(model, 2, of).embed_tokens(&[&prompt, &prompt[..2], &prompt[1..]], &mut |_, _| ()).unwrap()
+                };
+                assert_eq!(embed(&model), embed(&golden.load(&hidden)), "{} {device} {pooling:?}", golden.name);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_model_cannot_compute_is_refused() {
+    let model = tiny(&options("cpu"));
+    let refused = |model: &Model, set: &dyn Fn(&mut EmbedOptions)| {
+        let mut options = EmbedOptions::default();
+        set(&mut options);
+        Embedder::new(model, 1, &options).err().unwrap().to_string()
+    };
+    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no tasks"));
+    let mut hidden = options("cpu");
+    hidden.output = Output::Hidden;
+    let model = tiny(&hidden);
+    assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("this model has no tasks"));
+    let mut session = Session::new(&model, 1).unwrap();
+    let e = session.generate("x", &Sampling::rwkv(), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(()));
+    assert!(e.unwrap_err().to_string().contains("opened for hidden states"));
+    assert!(embedder(&model, 1, |_| ()).embed(&["a", ""], &mut |_, _| ()).unwrap_err().to_string().starts_with("text 2: "));
+    assert!(Reranker::new(&model, &model, 1).err().unwrap().to_string().contains("a model that predicts tokens"));
+    if file("embedding.pth").is_none() {
+        return;
+    }
+    let (embedding, reranker) = (open("embedding.pth", "cpu"), open("reranker.pth", "cpu"));
+    assert!(refused(&embedding, &|o| o.pooling = Some(Pooling::Mean)).contains("its own pooling"));
+    assert!(refused(&reranker, &|_| ()).contains("is a reranker"));
+    assert!(Reranker::new(&reranker, &embedding, 1).err().unwrap().to_string().contains("found a reranker"));
+    assert!(Reranker::new(&embedding, &embedding, 1).err().unwrap().to_string().contains("found another model"));
+    let e = embedder(&embedding, 1, |_| ()).embed_tokens(&[&[1, 2]], &mut |_, _| ()).unwrap_err();
+    assert!(e.to_string().contains("lack the end-of-text token 257"), "{e}");
+}
+
+#[test]
+fn the_verb_prints_and_writes_vectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let lines = |output: &std::process::Output| stdout(output).lines().map(|l| serde_json::from_str(l).unwrap()).collect::<Vec<Value>>();
+    let texts = ["embed", "In the beginning", "light"];
+    let found = lines(&run(&texts));
+    let vectors: Vec<Vec<f32>> = found.iter().map(|line| numbers(&line["embedding"])).collect();
+    assert!(vectors[0].len() == 128 && (cosine(&vectors[0], &vectors[0]) - 1.0).abs() < 1e-6 && cosine(&vectors[0], &vectors[1]) < 0.999);
+    assert_eq!((found[0]["index"].as_u64(), found[1]["index"].as_u64()), (Some(0), Some(1)));
+    assert!(found[0]["tokens"].as_u64() > found[1]["tokens"].as_u64());
+    // The texts can also be lines of a file, or fields of JSON lines on standard input.
+    let plain = put(&folder, "texts.txt", b"In the beginning\r\nlight\n");
+    let plain = plain.to_str().unwrap();
+    assert_eq!(lines(&run(&["embed", "-f", plain])), found);
+    let objects = b"{\"t\":\"In the beginning\"}\n{\"t\":\"light\"}\n";
+    assert_eq!(lines(&feed(&["embed", "--field", "t", "--slots", "1"], objects)).len(), 2);
+    let report = json(&run(&[&texts[..], &["--json", "--no-normalize"]].concat()));
+    assert_eq!((report["dimensions"].as_u64(), report["normalized"].as_bool()), (Some(128), Some(false)));
+    let long = numbers(&report["embeddings"][0]["embedding"]);
+    assert!(cosine(&long, &vectors[0]) > 0.999999 && long.iter().map(|x| x * x).sum::<f32>() > 1.1);
+    // Files hold the same numbers.
+    let (npy, tensors) = (folder.path().join("v.npy"), folder.path().join("v.safetensors"));
+    for path in [&npy, &tensors] {
+        let write = [&texts[..], &["-o", path.to_str().unwrap()]].concat();
+        assert_eq!(stdout(&run(&write)), "");
+        refused(&run(&write), 1, "--force");
+    }
+    let bytes = std::fs::read(&npy).unwrap();
+    let (header, data) = bytes.split_at(128);
+    assert!(
+        header.starts_with(b"\x93NUMPY\x01\x00\x76\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2, 128), }")
+            && header.ends_with(b"\n")
+    );
+    let written: Vec<f32> = data.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
+    assert_eq!(written, vectors.concat());
+    assert!(std::fs::read(&tensors).unwrap().ends_with(&[3, 0, 0, 0]) || found[1]["tokens"].as_u64() != Some(3));
+    refused(&run(&["embed", "a", "-o", "v.bin"]), 2, ".npy or .safetensors");
+    refused(&run(&["embed", "a", ""]), 1, "text 2: the text is empty");
+    refused(&feed(&["embed"], b"a\n\nb\n"), 1, "standard input:2: the text is empty");
+    refused(&feed(&["embed", "--field", "t"], b"{\"u\":1}\n"), 1, "standard input:1: expected a text in the field");
+    refused(&run(&["embed", "a", "-f", plain]), 2, "cannot be used with");
+    refused(&feed(&["embed"], b""), 2, "expected at least one text");
+    refused(&run(&["embed", "a", "--task", "similarity"]), 2, "--task");
+}
+
+#[test]
+fn the_verb_sorts_documents() {
+    refused(&run(&["rerank", "a", "b"]), 1, "wingbeat embed");
+    let Some(model) = file("embedding.pth") else { return };
+    let (model, reranker, vocab) = (model.to_str().unwrap(), file("reranker.pth").unwrap(), file("vocab.txt").unwrap());
+    let common = ["rerank", "-m", model, "--vocab", vocab.to_str().unwrap(), "--dtype", "f32"];
+    refused(&run(&[&common[..], &["a", "b"]].concat()), 2, "--reranker");
+    let purpose = "purpose          embedding (retrieval, similarity, classification), for the command embed";
+    assert!(stdout(&run(&["inspect", model])).contains(purpose));
+    assert_eq!(json(&run(&["inspect", reranker.to_str().unwrap(), "--json"]))["purpose"], "reranker");
+    let common = [&common[..], &["--reranker", reranker.to_str().unwrap()]].concat();
+    let package = package();
+    let query = package["query"].as_str().unwrap();
+    let documents = texts(&package["documents"]);
+    let found = json(&run(&[&common[..], &["--json", query], &documents].concat()));
+    let order: Vec<u64> = found["results"].as_array().unwrap().iter().map(|r| r["index"].as_u64().unwrap()).collect();
+    assert_eq!(order, [2, 0, 1]);
+    let best = &found["results"][0];
+    let logit = f64::from(numbers(&package["logits"])[2]);
+    assert!((best["score"].as_f64().unwrap() - 1.0 / (1.0 + (-logit).exp())).abs() < 1e-5, "{best}");
+    let first = stdout(&feed(&[&common[..], &[query, "--top-n", "1"]].concat(), documents.join("\n").as_bytes()));
+    assert_eq!(serde_json::from_str::<Value>(&first).unwrap(), *best);
+    // Several queries give an object per query, or lines with their query.
+    let folder = tempfile::tempdir().unwrap();
+    let more = put(&folder, "queries.txt", format!("light\n{query}\n").as_bytes());
+    let several = [&common[..], &["--queries", more.to_str().unwrap(), query]].concat();
+    let all = json(&run(&[&several[..], &["--json"], &documents].concat()));
+    let of = |i: usize, key: &str| all["queries"][i][key].clone();
+    assert_eq!((of(0, "query"), of(1, "query"), of(2, "query")), (query.into(), "light".into(), query.into()));
+    assert_eq!(of(0, "results"), of(2, "results"));
+    assert!((of(0, "results")[0]["logit"].as_f64().unwrap() - logit).abs() < 1e-4);
+    let lines = stdout(&feed(&[&several[..], &["--top-n", "2"]].concat(), documents.join("\n").as_bytes()));
+    let lines: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.len() == 6 && lines[2]["query"] == "light" && lines[0]["index"] == 2);
+    let empty = put(&folder, "empty.txt", b"a\n\n");
+    refused(&run(&[&common[..], &["--queries", empty.to_str().unwrap(), "a", "b"]].concat()), 1, "empty.txt:2: the query is empty");
+    refused(&feed(&[&common[..], &[query]].concat(), b"a\n\n"), 1, "standard input:2: the document is empty");
+    refused(&run(&["generate", "x", "-m", model, "--vocab", vocab.to_str().unwrap()]), 1, "wingbeat embed");
+}

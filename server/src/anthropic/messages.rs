@@ -1,0 +1,66 @@
+//! `POST /v1/messages`: answers messages.
+
+use super::body::MessagesBody;
+use super::lines::MessageLines;
+use super::message::MessageObject;
+use crate::abilities::keep_supported_thinking;
+use crate::app::App;
+use crate::body::Body;
+use crate::budget::Claim;
+use crate::failure::{Answer, Failure};
+use crate::guard::Caller;
+use crate::hosted::Hosted;
+use crate::openai::extras::{follow, kept, read};
+use crate::openai::stream::respond;
+use crate::tickets::Ticket;
+use axum::extract::State;
+use axum::response::IntoResponse;
+use axum::{Extension, Json};
+use std::sync::Arc;
+use wingbeat::engine::{Input, Request};
+
+/// A request whose body has been read.
+pub struct Asked {
+    pub body: MessagesBody,
+    pub request: Request,
+    pub model: Arc<Hosted>,
+    pub claim: Arc<Claim>,
+}
+
+/// Reads the body of a request.
+///
+/// # Errors
+/// 400 with the path of the wrong field; 404 if the model is unknown; 503 if the model is not ready.
+pub async fn asked(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<Asked> {
+    // The engine must not read the fields whose format differs in Anthropic's API. `n` does not exist in this API.
+    const OWN: [&str; 5] = ["tools", "tool_choice", "thinking", "system", "n"];
+    let input = |asked: &mut MessagesBody| Ok(Input::Messages(asked.conversation()?));
+    let (body, mut request, claim) = read(app, caller, body, &OWN, input).await?;
+    request.tools = body.tools()?;
+    request.tool_choice = body.tool_choice()?;
+    request.stop = body.stop_sequences.clone().filter(|stops| !stops.is_empty()).or(request.stop);
+    follow(&mut request, body.rules(), "output_config.format", "schema")?;
+    let model = app.model(body.model.as_deref())?;
+    request.thinking = body.thinking();
+    keep_supported_thinking(&app.started(&model).await?.0, &mut request);
+    Ok(Asked { body, request, model, claim })
+}
+
+/// Replaces the engine's names of fields by their paths in the body.
+pub fn located(e: Failure) -> Failure {
+    e.renamed(&["json_schema"], "output_config.format.schema").renamed(&["stop"], "stop_sequences")
+}
+
+pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
+    let Asked { body, request, model, claim } = asked(&app, &caller, body).await?;
+    let kept = kept(&request, &caller, None, false)?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/messages", request, &kept, &claim).await.map_err(located)?;
+    let (begun, max_calls) = (MessageObject::begun(&model.name), body.max_calls());
+    let stops = body.stop_sequences.unwrap_or_default();
+    if body.stream == Some(true) {
+        return Ok(respond(vec![ticket], MessageLines::new(begun, stops, max_calls), &caller.request_id));
+    }
+    let engine = ticket.engine.clone();
+    let done = ticket.finish(|_| ()).await?;
+    Ok(Json(begun.answered(&engine, &done, &stops, max_calls)).into_response())
+}

@@ -1,0 +1,43 @@
+//! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with endpoints for saved states.
+//!
+//! The server is a thin layer over [`engine`](wingbeat::engine): each request becomes an engine request, and each event becomes a part of the
+//! response. `openai`, `ollama`, `anthropic` and `llama` have the endpoints of these APIs, `native` has the other endpoints. A new endpoint needs a file in one
+//! of these folders, and an entry in the list of `routes.rs`.
+
+mod abilities;
+mod anthropic;
+mod api;
+mod app;
+mod around;
+mod body;
+mod budget;
+mod failure;
+mod guard;
+mod hosted;
+mod ids;
+mod keep_alive;
+mod keys;
+mod lanes;
+mod ledger;
+mod llama;
+mod log;
+mod metrics;
+mod native;
+mod ollama;
+mod openai;
+mod options;
+mod recordings;
+mod routes;
+mod run;
+mod scratch;
+mod states;
+mod store;
+mod text_or_list;
+mod tickets;
+mod visitors;
+mod watched;
+
+pub use hosted::{LoadEngine, ServedModel, ServedTask};
+pub use keys::Keys;
+pub use options::{LogFormat, ServeOptions};
+pub use run::run;

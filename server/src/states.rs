@@ -1,0 +1,365 @@
+//! Named states of callers. The storage has a file for each state. The memory of an engine has copies of the states that were used last.
+
+use super::failure::{Answer, Failure, blocking};
+use super::guard::Caller;
+use super::scratch::Scratch;
+use super::store::{Store, Stored, Version};
+use axum::http::StatusCode;
+use bytes::Bytes;
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+use wingbeat::engine::{Engine, StateInfo};
+use wingbeat::error::Error;
+use wingbeat::low_level::front_end::size;
+
+/// The extension of a state's file.
+const EXTENSION: &str = ".state";
+/// The prefix of the names of states that the server keeps for `/v1/responses`. Listings leave these states out. If a caller's quota is full, the
+/// oldest of these states are deleted.
+pub const OF_RESPONSES: &str = "resp_";
+/// The maximum number of entries in `States::held`. If there are more, all entries are dropped.
+const MAX_HELD: usize = 1 << 16;
+/// The maximum size of the safetensors header in a state's file, in bytes.
+const MAX_HEADER: u64 = 1 << 20;
+
+/// The states of all callers.
+pub struct States {
+    store: Store,
+    scratch: Arc<Scratch>,
+    /// The maximum size of a caller's states of a model, in bytes. `None` sets no limit.
+    quota: Option<u64>,
+    /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
+    held: Mutex<HashMap<(usize, String, String), Version>>,
+    /// For each folder, a lock that is held while a file is written.
+    writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// A state that the engine has under a temporary name. Dropping it deletes the state, unless the state has been renamed: after an error, or when the
+/// client has left.
+struct Temporary<'a> {
+    engine: &'a Engine,
+    namespace: &'a str,
+    name: String,
+}
+
+impl<'a> Temporary<'a> {
+    fn new(engine: &'a Engine, caller: &'a Caller, name: String) -> Temporary<'a> {
+        Temporary { engine, namespace: &caller.namespace, name }
+    }
+}
+
+impl Drop for Temporary<'_> {
+    fn drop(&mut self) {
+        // Fails if the state was renamed, or was displaced by others.
+        let _ = self.engine.delete_state(self.namespace, &self.name);
+    }
+}
+
+/// A state in a listing.
+#[derive(Debug, Clone)]
+pub struct Listed {
+    pub info: StateInfo,
+    /// The time of the state's last change, in seconds since 1970.
+    pub modified: i64,
+}
+
+impl States {
+    pub fn new(store: Store, quota: Option<u64>) -> States {
+        States { store, scratch: Arc::default(), quota, held: Mutex::default(), writing: Mutex::default() }
+    }
+
+    /// Returns the storage. Responses are stored there, too.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    pub fn quota(&self) -> Option<u64> {
+        self.quota
+    }
+
+    /// Loads the current version of a state into the engine, unless the engine has this version. Returns false if the storage has no such state.
+    ///
+    /// # Errors
+    /// 400 if the name is not valid or the file does not suit the model; 500 if the storage fails.
+    pub async fn bring(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
+        let (folder, file) = (folder(engine, caller), file(name)?);
+        let Some(version) = self.store.version(&folder, &file).await? else { return Ok(false) };
+        let is_held = self.held().get(&(engine.id(), folder.clone(), file.clone())) == Some(&version);
+        if is_held && engine.has_state(&caller.namespace, name) {
+            return Ok(true);
+        }
+        let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
+        let loaded = Temporary::new(engine, caller, super::ids::new_id("loading-"));
+        self.load(engine, caller, &loaded.name, content).await?;
+        self.hold(engine, caller, &loaded.name, name, version)?;
+        Ok(true)
+    }
+
+    /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
+    /// engine could have the content of one request and the version of another.
+    fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: Version) -> Answer<()> {
+        let key = (engine.id(), folder(engine, caller), file(name)?);
+        let mut held = self.held();
+        // A state without an entry is only loaded once more, so dropping all entries is harmless.
+        if held.len() >= MAX_HELD {
+            held.clear();
+        }
+        match engine.rename_state(&caller.namespace, new, name) {
+            true => held.insert(key, version),
+            // Other states have displaced it.
+            false => held.remove(&key),
+        };
+        Ok(())
+    }
+
+    /// Stores the engine's state `saved` under the name `name`. The engine then has the state under this name, so the next request of a session reads
+    /// only the version from the storage.
+    ///
+    /// # Errors
+    /// 413 if the caller's quota is full; 507 if the server cannot store the file.
+    pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
+        self.store_new(engine, caller, saved, name, false).await
+    }
+
+    /// Checks an uploaded state and stores it.
+    ///
+    /// # Errors
+    /// 400 if the file is not a state of this model, or has numbers that are too large; 413 if the quota is full; 507 if the server cannot store the
+    /// file.
+    pub async fn upload(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
+        file(name)?;
+        // The engine reads the file under another name first, so that a wrong file replaces nothing.
+        let trial = super::ids::new_id("upload-");
+        self.load(engine, caller, &trial, content).await?;
+        self.store_new(engine, caller, &trial, name, true).await
+    }
+
+    /// Stores the engine's state `new` under the name `name`. If `is_foreign` is true, a caller has uploaded the state, so its numbers are checked.
+    async fn store_new(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, is_foreign: bool) -> Answer<StateInfo> {
+        let new = Temporary::new(engine, caller, new.into());
+        let content = self.exported(engine, caller, &new.name, is_foreign).await?;
+        let (info, version) = self.put_state(engine, caller, name, content).await?;
+        self.hold(engine, caller, &new.name, name, version)?;
+        Ok(info)
+    }
+
+    /// Returns the file of a state, or `None` if there is no such state.
+    pub async fn download(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<Option<Bytes>> {
+        Ok(self.store.get(&folder(engine, caller), &file(name)?).await?.map(|(content, _)| content))
+    }
+
+    /// Copies the state `from` to the state `name`. Returns `None` if there is no state `from`.
+    ///
+    /// # Errors
+    /// 413 if the quota is full.
+    pub async fn fork(&self, engine: &Engine, caller: &Caller, from: &str, name: &str) -> Answer<Option<StateInfo>> {
+        file(name)?;
+        let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };
+        self.put_state(engine, caller, name, content).await.map(|(info, _)| Some(info))
+    }
+
+    /// Deletes a state. Returns false if there is no such state.
+    pub async fn delete(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
+        let (folder, file) = (folder(engine, caller), file(name)?);
+        let deleted = self.store.delete(&folder, &file).await?;
+        let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
+        // An error is ignored, because the engine may have no copy of the state.
+        let _ = tokio::task::spawn_blocking(move || engine.delete_state(&namespace, &name)).await;
+        Ok(deleted)
+    }
+
+    /// Lists the states of a caller, sorted by name.
+    pub async fn list(&self, engine: &Engine, caller: &Caller) -> Answer<Vec<Listed>> {
+        let folder = folder(engine, caller);
+        let mut all = Vec::new();
+        for stored in self.store.list(&folder).await? {
+            if let Some(name) = stored.name.strip_suffix(EXTENSION).filter(|name| !name.starts_with(OF_RESPONSES)) {
+                all.push(self.listed(&folder, &stored, name).await?);
+            }
+        }
+        Ok(all)
+    }
+
+    /// Returns the entry of one state in a listing, or `None` if there is no such state.
+    pub async fn info(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<Option<Listed>> {
+        let (folder, file) = (folder(engine, caller), file(name)?);
+        match self.store.list(&folder).await?.into_iter().find(|stored| stored.name == file) {
+            Some(stored) => self.listed(&folder, &stored, name).await.map(Some),
+            None => Ok(None),
+        }
+    }
+
+    async fn listed(&self, folder: &str, stored: &Stored, name: &str) -> Answer<Listed> {
+        let first = self.store.get_first(folder, &stored.name, MAX_HEADER).await?;
+        let n_tokens = first.and_then(|first| header_tokens(&first)).unwrap_or(0);
+        Ok(Listed { info: StateInfo { name: name.into(), n_tokens, bytes: stored.bytes }, modified: stored.modified })
+    }
+
+    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<(StateInfo, Version)> {
+        let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
+        let version = self.put(&folder(engine, caller), &file(name)?, content).await?;
+        Ok((info, version))
+    }
+
+    /// Writes a file to the folder of a caller, within the caller's quota, and returns the file's version. Without a quota, the storage is not asked
+    /// for a list of the files.
+    ///
+    /// # Errors
+    /// 413 if the quota is full; 507 if the server cannot store the file.
+    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<Version> {
+        let write = async |content| self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored());
+        let Some(quota) = self.quota else { return write(content).await };
+        // A caller has only one write at a time. Otherwise, two files could claim the same free bytes of the quota.
+        let lock = self.writing.lock().unwrap_or_else(PoisonError::into_inner).entry(folder.into()).or_default().clone();
+        let _writing = lock.lock().await;
+        self.make_room(folder, file, content.len() as u64, quota).await.map_err(Failure::unstored)?;
+        write(content).await
+    }
+
+    /// Returns how many bytes the new state `name` of a caller can have. The new state would replace an older state of this name, so that state's
+    /// bytes count as free.
+    pub async fn room(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<u64> {
+        let Some(quota) = self.quota else { return Ok(u64::MAX) };
+        let (folder, file) = (folder(engine, caller), file(name)?);
+        let used: u64 = self.store.list(&folder).await?.iter().filter(|stored| is_fixed(stored, &file)).map(|stored| stored.bytes).sum();
+        Ok(quota.saturating_sub(used))
+    }
+
+    /// Makes room for a new file of `bytes` bytes. Deletes files of responses, the oldest first, until the new file fits.
+    async fn make_room(&self, folder: &str, file: &str, bytes: u64, quota: u64) -> Answer<()> {
+        let all = self.store.list(folder).await?;
+        let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
+        if fixed + bytes > quota {
+            let text = format!("the new file needs {}, and saved states use {} of the quota of {}", size(bytes), size(fixed), size(quota));
+            let e = Error::input(text).hint("delete states with DELETE /v1/states/NAME");
+            return Err(Failure::new(StatusCode::PAYLOAD_TOO_LARGE, "quota_exceeded", e));
+        }
+        let mut old: Vec<&Stored> = all.iter().filter(|stored| stored.name != file && !is_fixed(stored, file)).collect();
+        old.sort_by_key(|stored| stored.modified);
+        let mut used = fixed + old.iter().map(|stored| stored.bytes).sum::<u64>();
+        for stored in old {
+            if used + bytes <= quota {
+                break;
+            }
+            self.store.delete(folder, &stored.name).await?;
+            used -= stored.bytes;
+        }
+        Ok(())
+    }
+
+    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, String, String), Version>> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Returns the folder of a caller's states for a model. The folder depends on the weights, because a state belongs to the weights that made it.
+pub fn folder(engine: &Engine, caller: &Caller) -> String {
+    let short = |text: &str| text.chars().filter(char::is_ascii_alphanumeric).take(16).collect::<String>();
+    let owner = if caller.namespace.is_empty() { "public".into() } else { short(&caller.namespace) };
+    format!("{}/{owner}", short(engine.model().weights_hash()))
+}
+
+/// Returns the name of a state's file.
+///
+/// # Errors
+/// 400 if the name is not valid. A valid name cannot leave the folder.
+fn file(name: &str) -> Answer<String> {
+    wingbeat::engine::check_state_name(name)?;
+    Ok(format!("{name}{EXTENSION}"))
+}
+
+/// Checks that a name can be the name of a new state of a caller.
+///
+/// # Errors
+/// 400 that names `field` if the name is not valid, or belongs to a response.
+pub fn check_new_name(name: &str, field: &str) -> Answer<()> {
+    if name.starts_with(OF_RESPONSES) {
+        let e = Error::input(format!("the names that begin with {OF_RESPONSES} belong to /v1/responses"));
+        return Err(e.field(field).hint("choose another name").into());
+    }
+    wingbeat::engine::check_state_name(name).map_err(|e| e.field(field).into())
+}
+
+/// Returns the failure for a temporary file that cannot be written or read.
+fn unstored(e: std::io::Error, path: &Path) -> Failure {
+    Failure::from(Error::io(e, path)).unstored()
+}
+
+impl States {
+    /// Loads a state's file into the engine.
+    async fn load(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
+        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
+        let load = move || -> Answer<()> {
+            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
+            let file = tempfile::NamedTempFile::new_in(&folder).map_err(|e| unstored(e, &folder))?;
+            std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
+            // The path of the temporary file means nothing to the caller, and hints name functions of the library. So both are replaced.
+            let refused = |mut e: Error| {
+                (e.place, e.hint) = (None, None);
+                e.hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
+            };
+            let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
+            loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
+        };
+        blocking(load).await
+    }
+
+    /// Exports the state `name` from the engine. Returns the content of the state's file. If `is_foreign` is true, a caller
+    /// has uploaded the state, so its numbers are checked.
+    async fn exported(&self, engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
+        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
+        let export = move || -> Answer<Bytes> {
+            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
+            let folder = tempfile::tempdir_in(&folder).map_err(|e| unstored(e, &folder))?;
+            let path = folder.path().join("state");
+            engine.export_state(&namespace, &name, &path).map_err(|e| Failure::from(e).unstored())?;
+            let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
+            if is_foreign {
+                check_numbers(&content)?;
+            }
+            Ok(content.into())
+        };
+        blocking(export).await
+    }
+}
+
+/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses can be deleted, and an older file with the
+/// name `file` is replaced.
+fn is_fixed(stored: &Stored, file: &str) -> bool {
+    stored.name != file && !stored.name.starts_with(OF_RESPONSES)
+}
+
+/// Returns the number of tokens in the metadata of a state's file, or `None` if the file is not a state. `content` is the whole file or its
+/// beginning.
+fn header_tokens(content: &[u8]) -> Option<usize> {
+    let length = u64::from_le_bytes(content.get(..8)?.try_into().ok()?);
+    let header = content.get(8..8usize.checked_add(usize::try_from(length).ok()?)?)?;
+    let header: serde_json::Value = serde_json::from_slice(header).ok()?;
+    header["__metadata__"]["n_tokens"].as_str()?.parse().ok()
+}
+
+/// The largest magnitude of a number in an uploaded state. A norm squares the numbers that follow from the state, in f32.
+const LARGEST: f32 = 1e15;
+/// A number in the states of RWKV-4 that have seen no token: the exponent of a weight of zero.
+const NO_WEIGHT: f32 = -1e30;
+
+/// Checks that a model can compute with all numbers of a state's file.
+fn check_numbers(content: &[u8]) -> Answer<()> {
+    let invalid = |text: String| Failure::new(StatusCode::BAD_REQUEST, "invalid_state", Error::input(text));
+    let file = safetensors::SafeTensors::deserialize(content).map_err(|e| invalid(format!("the state is damaged: {e}")))?;
+    for (name, tensor) in file.tensors() {
+        let fits = |x: f32| x.abs() <= LARGEST || x == NO_WEIGHT;
+        let all_fit = match tensor.dtype() {
+            safetensors::Dtype::F32 => tensor.data().chunks_exact(4).all(|x| fits(f32::from_le_bytes([x[0], x[1], x[2], x[3]]))),
+            safetensors::Dtype::F16 => tensor.data().chunks_exact(2).all(|x| half::f16::from_le_bytes([x[0], x[1]]).is_finite()),
+            _ => true,
+        };
+        if !all_fit {
+            return Err(invalid(format!(
+                "expected numbers from -{LARGEST:e} to {LARGEST:e}, found larger numbers, infinity or NaN in {name}"
+            )));
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,23 @@
+//! Files of `assets/` that are compiled in: the tiny trained model with its golden logits, and first prompts of chats.
+
+/// The tiny trained RWKV-7, a safetensors file.
+#[cfg(feature = "embedded-model")]
+pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+
+/// The golden logits and greedy tokens of [`MODEL`], made with the official RWKV code. A safetensors file.
+#[cfg(feature = "embedded-model")]
+pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors"));
+
+/// Names and texts of prompt files of ChatRWKV's form. As in ChatRWKV, a file whose name ends with `-1` contains questions and answers. A file whose
+/// name ends with `-2` contains a conversation of two people.
+pub const PROMPTS: [(&str, &str); 6] = [
+    ("English-1", include_str!("../assets/prompts/English-1.toml")),
+    ("English-2", ENGLISH_2),
+    ("Chinese-1", include_str!("../assets/prompts/Chinese-1.toml")),
+    ("Chinese-2", include_str!("../assets/prompts/Chinese-2.toml")),
+    ("Japanese-1", include_str!("../assets/prompts/Japanese-1.toml")),
+    ("Japanese-2", include_str!("../assets/prompts/Japanese-2.toml")),
+];
+
+/// Two people who talk, in English.
+pub const ENGLISH_2: &str = include_str!("../assets/prompts/English-2.toml");
