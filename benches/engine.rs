@@ -10,7 +10,7 @@ use std::time::Instant;
 use wingbeat::chat::Message;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Generation, Request};
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Batcher, Job, Limits, Model, ModelSource, Options, Session};
+use wingbeat::low_level::session::{Batcher, Limits, Model, ModelSource, Options, Session, TextSpec};
 
 const SLOTS: usize = 16;
 const TOKENS: usize = 128;
@@ -56,7 +56,7 @@ fn steps_by_hand(batcher: &mut Batcher) -> f64 {
         let prompt = batcher.session().encode(&PROMPT.into()).expect("text");
         let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(TOKENS) };
         let sampler = Sampler::new(Sampling { seed: i as u64, ..batcher.session().model().sampling().clone() });
-        batcher.add(Job::new(prompt, sampler, limits)).expect("a free slot");
+        batcher.add(TextSpec::new(prompt, sampler, limits)).expect("a free slot");
     }
     while batcher.n_running() > 0 {
         batcher.step(&mut |_, _| ()).expect("a step");

@@ -11,7 +11,7 @@ mod null;
 use std::ops::ControlFlow;
 use std::time::Instant;
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Limits, Session};
+use wingbeat::low_level::session::{Limits, Session, Text};
 
 const TOKENS: usize = 4000;
 const ROUNDS: usize = 7;
@@ -25,9 +25,9 @@ fn main() {
         .map(|_| {
             let slot = session.open().unwrap();
             session.prefill(slot, &[1]).unwrap();
-            let mut continuations = [Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
+            let mut continuations = [Text::after(slot, Sampler::new(Sampling::greedy(0)), &limits)];
             let started = Instant::now();
-            session.continue_many(&mut continuations, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+            session.continue_many(&mut continuations, &mut |_| ControlFlow::Continue(())).unwrap();
             let took = started.elapsed().as_secs_f64();
             session.close(slot).unwrap();
             took / TOKENS as f64 * 1e3

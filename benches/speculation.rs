@@ -13,7 +13,7 @@
 use std::time::Instant;
 use wingbeat::low_level::sample::{Sampler, Sampling};
 use wingbeat::low_level::session::{
-    Batcher, Idle, Job, Limits, Model, ModelSource, Options, Proposer, Session, Speculate, Speculation, Wish,
+    Batcher, Idle, Limits, Model, ModelSource, Options, Proposer, Session, Speculate, Speculation, TextSpec, Wish,
 };
 
 const PROMPT: usize = 500;
@@ -82,7 +82,7 @@ impl Proposer for Oracle {
     }
     fn propose(&mut self, wishes: &mut [Wish<'_>]) {
         for wish in wishes {
-            let at = wish.continuation.tokens.len();
+            let at = wish.text.tokens.len();
             let is_right = |i: usize| (i as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15) as f64 / u64::MAX as f64 <= self.right;
             let guess = |i: usize| if is_right(i) { self.text[i] } else { self.text[i] ^ 1 };
             wish.guesses.extend((at..self.text.len().min(at + wish.most)).map(guess));
@@ -110,7 +110,7 @@ fn generate(model: &Model, prompt: &[u32], text: &[u32], variant: &Variant<'_>) 
         batcher.add_proposer(Box::new(Oracle { text: text.to_vec(), right }));
     }
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(text.len()) };
-    let mut job = Job::new(prompt.to_vec(), Sampler::new(Sampling::greedy(0)), limits);
+    let mut job = TextSpec::new(prompt.to_vec(), Sampler::new(Sampling::greedy(0)), limits);
     let forced = text.to_vec();
     job.processor = Some(Box::new(move |tokens, logits| logits[forced[tokens.len()] as usize] = 1e6));
     job.speculation = variant.speculation;

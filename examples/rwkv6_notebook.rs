@@ -8,7 +8,7 @@
 use std::ops::ControlFlow;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Limits, Model, ModelSource, Options, Prompt, Session};
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Prompt, Session, Text};
 
 const CONTEXT: &str = "\nDatawhale is ";
 
@@ -49,9 +49,8 @@ fn main() -> Result<()> {
         Sampler::new(sampling)
     };
     let slots = [first, session.fork(first)?, session.fork(first)?];
-    let mut continuations: Vec<Continuation> =
-        (0..).zip(slots).map(|(seed, slot)| Continuation::new(slot, sampler(seed), &limits)).collect();
-    let timings = session.continue_many(&mut continuations, &limits, &mut |_event| ControlFlow::Continue(()))?;
+    let mut continuations: Vec<Text> = (0..).zip(slots).map(|(seed, slot)| Text::after(slot, sampler(seed), &limits)).collect();
+    let timings = session.continue_many(&mut continuations, &mut |_event| ControlFlow::Continue(()))?;
     for (trial, continuation) in continuations.iter().enumerate() {
         // The text of a continuation is always valid UTF-8.
         println!("[4] trial {trial}: {CONTEXT}{}\n", continuation.text);

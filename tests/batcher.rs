@@ -7,7 +7,7 @@ use wingbeat::engine::{Engine, EngineOptions, Request};
 use wingbeat::error::Kind;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Batcher, Finish, Job, JobId, JobOutput, Limits, Model, Session};
+use wingbeat::low_level::session::{Batcher, Finish, Limits, Model, Session, Text, TextId, TextSpec};
 use wingbeat::low_level::tape::Class;
 
 /// Returns a prompt, sampler settings and limits for case `i`. Prompts have different lengths.
@@ -29,8 +29,8 @@ fn alone(model: &Model, i: usize) -> (Vec<u32>, String, Finish) {
     (made.tokens, made.text, made.finish)
 }
 
-fn all_of(made: JobOutput) -> (Vec<u32>, String, Finish) {
-    (made.tokens, made.text, made.finish)
+fn all_of(made: Text) -> (Vec<u32>, String, Finish) {
+    (made.tokens, made.text, made.finish.unwrap())
 }
 
 #[test]
@@ -43,20 +43,20 @@ fn a_text_does_not_depend_on_the_rest_of_the_batch() {
         let model = tiny(&options);
         let n = if *device == "cpu" { 40 } else { 12 };
         let mut batcher = Batcher::new(Session::new(&model, 5).unwrap());
-        let (mut waiting, mut which, mut found, mut heard) = (0..n, HashMap::new(), HashMap::new(), HashMap::<JobId, String>::new());
+        let (mut waiting, mut which, mut found, mut heard) = (0..n, HashMap::new(), HashMap::new(), HashMap::<TextId, String>::new());
         while found.len() < n {
             while batcher.n_free() > 0
                 && let Some(i) = waiting.next()
             {
                 let (prompt, sampling, limits) = case(i);
-                which.insert(batcher.add(Job::new(prompt, Sampler::new(sampling), limits)).unwrap(), i);
+                which.insert(batcher.add(TextSpec::new(prompt, Sampler::new(sampling), limits)).unwrap(), i);
             }
             let (running, free) = (batcher.n_running(), batcher.n_free());
             assert_eq!(running + free, 5);
             let mut hear =
-                |job: JobId, event: wingbeat::low_level::session::TokenEvent<'_>| heard.entry(job).or_default().push_str(event.piece);
+                |job: TextId, event: wingbeat::low_level::session::TokenEvent<'_>| heard.entry(job).or_default().push_str(event.piece);
             for done in batcher.step(&mut hear).unwrap() {
-                found.insert(which[&done.job], (done.job, all_of(done.output.unwrap())));
+                found.insert(which[&done.id], (done.id, all_of(done.output.unwrap())));
             }
         }
         assert_eq!((batcher.n_running(), batcher.n_free()), (0, 5));
@@ -73,7 +73,7 @@ fn an_error_of_one_job_does_not_affect_the_others() {
     let n_vocab = model.facts().n_vocab as u32;
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
     let (prompt, sampling, limits) = case(3);
-    let job = |prompt: &[u32], sampling: &Sampling| Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
+    let job = |prompt: &[u32], sampling: &Sampling| TextSpec::new(prompt.to_vec(), Sampler::new(sampling.clone()), limits.clone());
     // A refused job does not keep a slot open.
     for (prompt, sampling, kind, want) in [
         (&[][..], sampling.clone(), Kind::Input, "the prompt is empty"),
@@ -91,8 +91,8 @@ fn an_error_of_one_job_does_not_affect_the_others() {
     while batcher.n_running() > 0 {
         for done in batcher.step(&mut |_, _| ()).unwrap() {
             match done.output {
-                Ok(text) => made = Some((done.job, all_of(text))),
-                Err(e) => error = Some((done.job, e.kind)),
+                Ok(text) => made = Some((done.id, all_of(text))),
+                Err(e) => error = Some((done.id, e.kind)),
             }
         }
     }
@@ -109,9 +109,9 @@ fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
     let (prompt, sampling, limits) = case(9);
     session.prefill(base, &prompt[..4]).unwrap();
     let mut batcher = Batcher::new(session);
-    let job = |prompt: &[u32], n| Job {
+    let job = |prompt: &[u32], n| TextSpec {
         from: Some(base),
-        ..Job::new(prompt.to_vec(), Sampler::new(sampling.clone()), Limits { max_tokens: n, ..limits.clone() })
+        ..TextSpec::new(prompt.to_vec(), Sampler::new(sampling.clone()), Limits { max_tokens: n, ..limits.clone() })
     };
     for _ in 0..2 {
         let first = batcher.add(job(&prompt[4..], 17)).unwrap();
@@ -121,10 +121,10 @@ fn a_job_continues_from_an_open_slot_and_can_be_cancelled() {
         while ended.is_empty() {
             ended = batcher.step(&mut |_, _| ()).unwrap();
         }
-        assert_eq!((ended[0].job, ended.len()), (first, 1));
+        assert_eq!((ended[0].id, ended.len()), (first, 1));
         assert_eq!(all_of(ended.remove(0).output.unwrap()), alone(&model, 9));
         let cut = batcher.cancel(endless, &mut |_, _| ()).unwrap().unwrap();
-        assert!(cut.finish == Finish::Interrupted && cut.tokens.len() >= 17 && !cut.text.is_empty());
+        assert!(cut.finish == Some(Finish::Interrupted) && cut.tokens.len() >= 17 && !cut.text.is_empty());
         assert!(batcher.cancel(endless, &mut |_, _| ()).unwrap().is_none() && batcher.cancel(first, &mut |_, _| ()).unwrap().is_none());
         assert_eq!(batcher.n_free(), 2);
     }
@@ -136,13 +136,13 @@ fn a_processor_is_called_before_each_sampling() {
     let model = tiny(&options("cpu"));
     let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
     let (prompt, ..) = case(3);
-    let mut job = Job::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Limits::new(5));
+    let mut job = TextSpec::new(prompt.clone(), Sampler::new(Sampling::rwkv()), Limits::new(5));
     job.processor = Some(Box::new(|tokens, logits| {
         logits.fill(f32::NEG_INFINITY);
         logits[65 + tokens.len()] = 0.0;
     }));
     batcher.add(job).unwrap();
-    batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(5))).unwrap();
+    batcher.add(TextSpec::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(5))).unwrap();
     let mut made = Vec::new();
     while batcher.n_running() > 0 {
         made.extend(batcher.step(&mut |_, _| ()).unwrap().into_iter().map(|d| d.output.unwrap().tokens));
@@ -166,20 +166,20 @@ fn texts_beside(name: &str, model: &Model, n_tokens: usize) {
     let mut single = Session::new(model, 1).unwrap();
     let expected: Vec<Vec<u32>> = (0..4).map(|i| alone(&mut single, i)).collect();
     let mut batcher = Batcher::new(Session::new(model, 4).unwrap());
-    let jobs: Vec<JobId> = (0..3)
+    let jobs: Vec<TextId> = (0..3)
         .map(|i| {
             let (prompt, sampling, limits) = case(i);
-            batcher.add(Job::new(prompt, Sampler::new(sampling), limits)).unwrap()
+            batcher.add(TextSpec::new(prompt, Sampler::new(sampling), limits)).unwrap()
         })
         .collect();
-    let (mut heard, mut n_ahead, mut n_steps) = (HashMap::<JobId, Vec<u32>>::new(), 0, 0);
+    let (mut heard, mut n_ahead, mut n_steps) = (HashMap::<TextId, Vec<u32>>::new(), 0, 0);
     while batcher.n_running() > 0 {
-        let mut hear = |job: JobId, event: wingbeat::low_level::session::TokenEvent<'_>| {
+        let mut hear = |job: TextId, event: wingbeat::low_level::session::TokenEvent<'_>| {
             heard.entry(job).or_default().extend(event.token);
             n_ahead += usize::from(event.n_together > 1);
         };
         for done in batcher.step(&mut hear).unwrap() {
-            let i = jobs.iter().position(|job| *job == done.job).unwrap();
+            let i = jobs.iter().position(|job| *job == done.id).unwrap();
             assert_eq!(done.output.unwrap().tokens, expected[i], "{name}: text {i}");
         }
         let session = batcher.session_mut();
@@ -241,12 +241,12 @@ fn lexer_states_of_one_text_do_not_count_for_another() {
                 && let Some(seed) = waiting.next()
             {
                 let sampler = Sampler::new(Sampling { seed, ..Sampling::rwkv() });
-                let mut job = Job::new(golden().prompt(5, 1), sampler, Limits::new(24));
+                let mut job = TextSpec::new(golden().prompt(5, 1), sampler, Limits::new(24));
                 job.constraint = Some(Box::new(follower()));
                 batcher.add(job).unwrap();
             }
             for done in batcher.step(&mut |_, _| ()).unwrap() {
-                texts.insert(done.job, all_of(done.output.unwrap()));
+                texts.insert(done.id, all_of(done.output.unwrap()));
             }
         }
         texts
@@ -267,7 +267,7 @@ fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
     let golden = tiny.golden();
     let mut batcher = Batcher::new(Session::new(&model, 3).unwrap());
     let job = |n: usize, seed| {
-        Job::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Limits { stop_ids: Some(vec![]), ..Limits::new(1000) })
+        TextSpec::new(golden.prompt(n, seed), Sampler::new(Sampling::greedy(0)), Limits { stop_ids: Some(vec![]), ..Limits::new(1000) })
     };
     assert!(batcher.add(job(101, 1)).unwrap_err().to_string().contains("exceed the context of 100"));
     let mut n_prompt = HashMap::new();
@@ -280,12 +280,12 @@ fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
             n_prompt.insert(batcher.add(job(n, n)).unwrap(), n);
         }
         for done in batcher.step(&mut |_, _| ()).unwrap() {
-            let (n, made) = (n_prompt[&done.job], done.output.unwrap());
+            let (n, made) = (n_prompt[&done.id], done.output.unwrap());
             let mut single = Session::new(&model, 1).unwrap();
             let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(1000) };
             let go = &mut |_: &str| std::ops::ControlFlow::Continue(());
             let expected = single.generate(golden.prompt(n, n).as_slice(), &Sampling::greedy(0), &limits, go).unwrap();
-            assert_eq!((made.finish, made.tokens.len(), made.tokens), (Finish::Context, 100 - n, expected.tokens), "{n}");
+            assert_eq!((made.finish, made.tokens.len(), made.tokens), (Some(Finish::Context), 100 - n, expected.tokens), "{n}");
             texts += 1;
         }
     }

@@ -10,9 +10,7 @@ use std::task::{Context, Poll, Waker};
 use wingbeat::engine::{Engine, EngineOptions, Generation};
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{
-    Batcher, Continuation, Done, Job, JobId, JobOutput, Limits, Model, Options, Session, Snapshot, TokenEvent,
-};
+use wingbeat::low_level::session::{Batcher, Done, Limits, Model, Options, Session, Snapshot, Text, TextId, TextSpec, TokenEvent};
 use wingbeat::low_level::tape::{Caps, Class};
 
 /// Returns three models: one on the null device, the embedded model on the CPU, and the embedded model with GPU kernels on the first adapter.
@@ -104,20 +102,20 @@ fn tokens_of_dropped_work_are_read() {
     }
 }
 
-fn job(prompt: &[u32], seed: u64) -> Job {
+fn job(prompt: &[u32], seed: u64) -> TextSpec {
     let mut limits = Limits::new(12);
     limits.stop_ids = Some(Vec::new());
-    Job::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), limits)
+    TextSpec::new(prompt.to_vec(), Sampler::new(Sampling { seed, ..Sampling::rwkv() }), limits)
 }
 
 /// Returns the texts of four jobs in three slots. The second job is cancelled, and the last job is added later. With `by_hand`, the steps are
 /// begun, polled and finished in separate calls.
-fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
+fn texts(model: &Model, by_hand: bool) -> HashMap<TextId, (Vec<u32>, String)> {
     let mut batcher = Batcher::new(Session::new(model, 3).unwrap());
-    let ids: Vec<JobId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
-    let (mut ended, mut heard, mut n) = (HashMap::new(), HashMap::<JobId, Vec<u32>>::new(), 0);
+    let ids: Vec<TextId> = (0..3).map(|i| batcher.add(job(&[10 + i, 20, 30][..1 + i as usize], i.into())).unwrap()).collect();
+    let (mut ended, mut heard, mut n) = (HashMap::new(), HashMap::<TextId, Vec<u32>>::new(), 0);
     while ended.len() < 3 {
-        let mut hear = |job: JobId, event: TokenEvent<'_>| heard.entry(job).or_default().extend(event.token);
+        let mut hear = |job: TextId, event: TokenEvent<'_>| heard.entry(job).or_default().extend(event.token);
         let cancel = |batcher: &mut Batcher| {
             let made = batcher.cancel(ids[1], &mut |_, _| ()).unwrap().unwrap();
             assert!(batcher.cancel(ids[1], &mut |_, _| ()).unwrap().is_none());
@@ -128,8 +126,8 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
             batcher.begin_step().unwrap();
             let n_free = batcher.n_free();
             if n == 2 {
-                let made: JobOutput = cancel(&mut batcher);
-                assert_eq!((made.finish.name(), batcher.n_running(), batcher.n_free()), ("interrupted", 2, n_free));
+                let made: Text = cancel(&mut batcher);
+                assert_eq!((made.reason().name(), batcher.n_running(), batcher.n_free()), ("interrupted", 2, n_free));
             }
             // Does nothing, because a step has already begun.
             batcher.begin_step().unwrap();
@@ -143,7 +141,7 @@ fn texts(model: &Model, by_hand: bool) -> HashMap<JobId, (Vec<u32>, String)> {
         };
         for done in done {
             let made = done.output.unwrap();
-            ended.insert(done.job, (made.tokens, made.text));
+            ended.insert(done.id, (made.tokens, made.text));
         }
         n += 1;
         if n == 3 {
@@ -226,9 +224,8 @@ fn a_handle_of_another_session_or_of_a_closed_slot_is_refused() {
         assert_eq!(refused.unwrap().message, "slot 0 cannot be used: it was closed");
     }
     assert_eq!((two.n_tokens(c).unwrap(), one.n_tokens(a).unwrap()), (1, 2));
-    let mut limits = Continuation::new(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
-    let e =
-        two.continue_many(std::slice::from_mut(&mut limits), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
+    let mut limits = Text::after(b, Sampler::new(Sampling::greedy(0)), &Limits::new(1));
+    let e = two.continue_many(std::slice::from_mut(&mut limits), &mut |_| std::ops::ControlFlow::Continue(())).unwrap_err();
     assert_eq!(e.message, "slot 0 cannot be used: it was closed");
 }
 
@@ -249,8 +246,8 @@ fn public_types_are_send_and_sync_as_promised() {
         is_shared::<wingbeat::engine::Event>();
         is_sent::<Session>();
         is_sent::<Batcher>();
-        is_sent::<Job>();
-        is_sent::<Continuation>();
+        is_sent::<TextSpec>();
+        is_sent::<Text>();
         is_sent::<Generation>();
     }
 }

@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use wingbeat::constrain::{Allowed, Constraint, Grammar, Pieces};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Finish, Limits, Model, Session};
+use wingbeat::low_level::session::{Finish, Limits, Model, Session, Text};
 
 const SLOTS: usize = 100;
 const JSON: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/grammars/json.gbnf");
@@ -34,12 +34,12 @@ fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Fin
         let seeds = first..n_seeds.min(first + SLOTS as u64 - 1);
         let start = |seed| {
             let slot = session.fork(begun).unwrap();
-            let mut continuation = Continuation::new(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &limits);
-            continuation.constraint = Some(Box::new(follower.clone()));
+            let mut continuation = Text::after(slot, Sampler::new(Sampling { seed, ..Sampling::rwkv() }), &limits);
+            continuation.spec.constraint = Some(Box::new(follower.clone()));
             continuation
         };
-        let mut continuations: Vec<Continuation> = seeds.map(start).collect();
-        session.continue_many(&mut continuations, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut continuations: Vec<Text> = seeds.map(start).collect();
+        session.continue_many(&mut continuations, &mut |_| ControlFlow::Continue(())).unwrap();
         for continuation in continuations {
             session.close(continuation.slot).unwrap();
             all.push((continuation.text, continuation.finish.unwrap()));
@@ -139,13 +139,13 @@ impl Constraint for ThreeEven {
     }
 }
 
-fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&mut Continuation)) -> Result<Continuation> {
+fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&mut Text)) -> Result<Text> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     session.prefill(slot, &[74, 111]).unwrap();
-    let mut continuations = [Continuation::new(slot, Sampler::new(sampling), limits)];
+    let mut continuations = [Text::after(slot, Sampler::new(sampling), limits)];
     set(&mut continuations[0]);
-    session.continue_many(&mut continuations, limits, &mut |_| ControlFlow::Continue(()))?;
+    session.continue_many(&mut continuations, &mut |_| ControlFlow::Continue(()))?;
     let [continuation] = continuations;
     assert_eq!(session.n_tokens(slot).unwrap(), 2 + continuation.tokens.len(), "the slot has the tokens of its text");
     Ok(continuation)
@@ -155,14 +155,14 @@ fn continued(model: &Model, sampling: Sampling, limits: &Limits, set: impl Fn(&m
 fn a_callers_constraint_applies_after_the_processor() {
     let model = tiny(&options("cpu"));
     let limits = Limits::new(10);
-    let three = |continuation: &mut Continuation| continuation.constraint = Some(Box::new(ThreeEven(Vec::new())));
+    let three = |continuation: &mut Text| continuation.spec.constraint = Some(Box::new(ThreeEven(Vec::new())));
     let continuation = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
     assert_eq!((continuation.tokens.len(), continuation.finish), (3, Some(Finish::Eos)));
     assert!(continuation.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", continuation.tokens);
     // the processor prefers all odd ids, then one even id: the constraint allows only the even id; the processor receives the tokens of the text
     let continuation = continued(&model, Sampling::greedy(0), &limits, |continuation| {
         three(continuation);
-        continuation.processor = Some(Box::new(|tokens, logits| {
+        continuation.spec.processor = Some(Box::new(|tokens, logits| {
             logits.iter_mut().skip(1).step_by(2).for_each(|logit| *logit = 1e4);
             logits[10 + 2 * tokens.len()] = 1e3;
         }));
@@ -184,7 +184,7 @@ fn stop_ids_only_end_a_text() {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
         let sampling = Sampling { logit_bias: vec![(0, bias), (a, bias)], ..Sampling::greedy(0) };
         let limits = Limits { stop_ids, ..Limits::new(12) };
-        continued(&model, sampling, &limits, |continuation| continuation.constraint = Some(Box::new(follower.clone()))).unwrap()
+        continued(&model, sampling, &limits, |continuation| continuation.spec.constraint = Some(Box::new(follower.clone()))).unwrap()
     };
     // the model prefers to end at once, but the grammar allows the end only after four digits
     let continuation = run("root ::= [0-9]{4} [0-9]*", None, 1e4);
@@ -197,7 +197,7 @@ fn stop_ids_only_end_a_text() {
     // at the token limit, a text counts as complete only if the grammar allows no further token
     for (grammar, finish) in [("root ::= \"a\"", Finish::Eos), ("root ::= \"a\"+", Finish::Length)] {
         let follower = pieces.follow(&Grammar::gbnf(grammar).unwrap()).unwrap();
-        let set = |continuation: &mut Continuation| continuation.constraint = Some(Box::new(follower.clone()));
+        let set = |continuation: &mut Text| continuation.spec.constraint = Some(Box::new(follower.clone()));
         let continuation = continued(&model, Sampling::greedy(0), &Limits::new(1), set).unwrap();
         assert_eq!((continuation.tokens.len(), continuation.finish), (1, Some(finish)), "{grammar}");
     }

@@ -9,7 +9,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use wingbeat::low_level::arch::{Base, Blueprint, Ranks, Rwkv7};
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Limits, Session};
+use wingbeat::low_level::session::{Limits, Session, Text};
 use wingbeat::low_level::session::{Model, ModelSource, Options};
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::tensor::DType;
@@ -149,10 +149,10 @@ fn decoding_allocates_nothing_and_memory_does_not_grow() {
     let slot = session.open().unwrap();
     session.prefill(slot, &[1]).unwrap();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(10_000) };
-    let mut continuations = [Continuation::new(slot, Sampler::new(Sampling::rwkv()), &limits)];
+    let mut continuations = [Text::after(slot, Sampler::new(Sampling::rwkv()), &limits)];
     let (mut n, mut at_1000) = (0, 0);
     session
-        .continue_many(&mut continuations, &limits, &mut |_| {
+        .continue_many(&mut continuations, &mut |_| {
             n += 1;
             // by then kernels, plans and buffers exist; only the buffers of text and ids still double sometimes
             WATCHED.set((200..250).contains(&n));

@@ -7,7 +7,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Finish, Limits, Model, Options, Session, Slot};
+use wingbeat::low_level::session::{Finish, Limits, Model, Options, Session, Slot, Text};
 use wingbeat::low_level::tape::{Caps, Class};
 
 fn prompt(n: usize, seed: usize) -> Vec<u32> {

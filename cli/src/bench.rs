@@ -27,9 +27,7 @@ use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::gpu::AdapterKind;
 use wingbeat::low_level::exec::{ChosenDevice, choose, tune};
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{
-    Continuation, Idle, LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Speculation, measure,
-};
+use wingbeat::low_level::session::{Idle, LONG_CHUNK, Limits, Model, ModelSource, Options, Session, Slot, Speculation, Text, measure};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -382,22 +380,22 @@ fn play(session: &mut Session, base: Slot, test: Test, speculation: Speculation)
     let prompts: Vec<_> = (0..test.n_batch).map(|i| tokens(&model, test.n_prompt, i + 1)).collect();
     let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(test.n_gen) };
     let continuation = |(i, &slot): (usize, &Slot)| {
-        let mut continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits);
+        let mut continuation = Text::after(slot, Sampler::new(Sampling::greedy(0)), &limits);
         if speculation.is_on() {
             let before = tokens(&model, test.n_depth.max(1), 0);
-            (continuation.speculation, continuation.before) = (speculation, [before.as_slice(), &prompts[i]].concat().into());
+            (continuation.spec.speculation, continuation.spec.before) = (speculation, [before.as_slice(), &prompts[i]].concat().into());
         }
         continuation
     };
-    let mut continuations: Vec<Continuation> = slots.iter().enumerate().map(continuation).collect();
+    let mut continuations: Vec<Text> = slots.iter().enumerate().map(continuation).collect();
     let mut step_ms = Vec::with_capacity(test.n_gen);
     let started = Instant::now();
     let work: Vec<_> = slots.iter().zip(&prompts).map(|(slot, prompt)| (*slot, prompt.as_slice())).collect();
     session.prefill_many(&work, &mut |_, _| ())?;
     let (mut last, mut n_came) = (Instant::now(), 0);
-    let timings = session.continue_many(&mut continuations, &limits, &mut |event| {
+    let timings = session.continue_many(&mut continuations, &mut |event| {
         // One submission to the GPU may sample several tokens. These tokens share the time of the submission equally.
-        n_came += usize::from(event.continuation == 0);
+        n_came += usize::from(event.text == 0);
         if n_came == event.n_together {
             let each = last.elapsed().as_secs_f64() * 1e3 / event.n_together as f64;
             step_ms.extend(std::iter::repeat_n(each, event.n_together));

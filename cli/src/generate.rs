@@ -25,7 +25,7 @@ use wingbeat::chat::fill_prompt;
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::sample::Sampler;
 use wingbeat::low_level::session::{
-    Continuation, Finish, Idle, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Timings, TokenEvent, nothing_to_continue,
+    Finish, Idle, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Text, Timings, TokenEvent, nothing_to_continue,
 };
 
 const EXAMPLES: &str = "\
@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Outcome {
     {
         let read = &prompt[..session.n_tokens(slot)? - n_before];
         sampler.read(read);
-        let mut continuation = Continuation::new(slot, sampler.clone(), &limits);
+        let mut continuation = Text::after(slot, sampler.clone(), &limits);
         continuation.begin_after(&loaded.pending, read, model.vocab());
         target.save(&mut |path| save(&args, &loaded, &mut session, read, &continuation, path))?;
         say(format_args!("note: the saved state includes {} of {} tokens of the prompt", read.len(), prompt.len()));
@@ -132,19 +132,19 @@ pub fn run(args: Args) -> Outcome {
     let prefill_ms = prefilled?;
     sampler.read(&prompt);
     let seed = sampler.settings().seed;
-    let mut continuations = vec![Continuation::new(slot, sampler.clone(), &limits)];
+    let mut continuations = vec![Text::after(slot, sampler.clone(), &limits)];
     for i in 1..n_trials {
-        continuations.push(Continuation::new(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
+        continuations.push(Text::after(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
     }
     let before: Arc<[u32]> = [loaded.tokens.as_deref().unwrap_or_default(), &prompt].concat().into();
     for continuation in &mut continuations {
-        (continuation.speculation, continuation.before) = (speculation, before.clone());
-        continuation.constraint = constraint(follower.as_ref());
+        (continuation.spec.speculation, continuation.spec.before) = (speculation, before.clone());
+        continuation.spec.constraint = constraint(follower.as_ref());
         continuation.begin_after(&loaded.pending, &prompt, model.vocab());
-        continuation.keeps_end = target.is_some();
+        continuation.spec.keeps.pending = target.is_some();
     }
     let mut out = Output::new(args.raw);
-    let (timings, first_ms, closed) = play(&args, &mut session, &mut continuations, &limits, &mut out, began)?;
+    let (timings, first_ms, closed) = play(&args, &mut session, &mut continuations, &mut out, began)?;
     if let Some(target) = &target {
         target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &continuations[0], path))?;
     }
@@ -198,9 +198,9 @@ fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
 }
 
 /// Saves the current state of a continuation's slot to the file `path`.
-fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], continuation: &Continuation, path: &Path) -> Result<()> {
+fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], continuation: &Text, path: &Path) -> Result<()> {
     let tokens = args.state_tokens.then(|| all_tokens(loaded, session, continuation.slot, prompt, &continuation.tokens));
-    let (sampler, pending) = (continuation.sampler.memory(), continuation.pending());
+    let (sampler, pending) = (continuation.spec.sampler.memory(), continuation.pending());
     let beside = StateExtras { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..StateExtras::default() };
     session.save_with(continuation.slot, path, beside)
 }
@@ -210,8 +210,7 @@ fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32]
 fn play(
     args: &Args,
     session: &mut Session,
-    continuations: &mut [Continuation],
-    limits: &Limits,
+    continuations: &mut [Text],
     out: &mut Output,
     began: Instant,
 ) -> Result<(Timings, Option<f64>, Option<Failure>)> {
@@ -219,7 +218,7 @@ fn play(
     let (mut closed, mut first_ms) = (None, None);
     let mut show = |event: TokenEvent<'_>| -> std::result::Result<(), Failure> {
         if args.jsonl && (event.token.is_some() || !event.piece.is_empty()) {
-            let trial = (!is_one).then_some(event.continuation);
+            let trial = (!is_one).then_some(event.text);
             return out.json(&TokenLine { trial, token: event.token, text: has_vocab.then_some(event.piece) });
         }
         if args.json || args.jsonl || !is_one {
@@ -230,7 +229,7 @@ fn play(
             _ => out.text(event.piece),
         }
     };
-    let timings = session.continue_many(continuations, limits, &mut |event| {
+    let timings = session.continue_many(continuations, &mut |event| {
         if event.token.is_some() {
             first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
         }
@@ -258,7 +257,7 @@ fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32
 fn finish(
     args: &Args,
     model: &Model,
-    continuations: &[Continuation],
+    continuations: &[Text],
     seed: u64,
     timings: &Timings,
     first_ms: Option<f64>,
@@ -267,7 +266,7 @@ fn finish(
     let has_vocab = model.vocab().is_some();
     if args.json || args.jsonl {
         let several = if continuations.len() > 1 { continuations } else { &[] };
-        let choice = |s: &Continuation| ChoiceReport { own_seed: Some(s.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
+        let choice = |s: &Text| ChoiceReport { own_seed: Some(s.spec.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
         out.json(&GenerateReport {
             version: env!("CARGO_PKG_VERSION"),
             model: ModelReport::from(model),

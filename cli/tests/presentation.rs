@@ -22,7 +22,7 @@ fn versions_name_the_build() {
     let wgpu = lock.split("\nname = \"wgpu\"\nversion = \"").nth(1).unwrap().split('"').next().unwrap();
     let value = |name: &str| long.lines().find_map(|l| l.strip_prefix(name)).unwrap_or_else(|| panic!("no {name} in {long}")).trim();
     assert_eq!(value("wgpu "), wgpu);
-    assert!(value("features ").contains("cli, embedded-model, grammar"), "{long}");
+    assert!(value("features ").contains("download, serve"), "{long}");
     assert!(value("target ").contains(std::env::consts::ARCH) && value("profile ").contains("opt-level"), "{long}");
     assert!(!value("backends ").is_empty() && !value("backends ").contains("noop"), "{long}");
     let found = commit::of(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))).commit;
@@ -101,7 +101,7 @@ fn a_stopped_doctor_gives_a_verdict() {
         return;
     }
     let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
-    command.args(["doctor", "--device", "gpu"]).env("RUST_LOG", "wingbeat::cli=debug");
+    command.args(["doctor", "--device", "gpu"]).env("RUST_LOG", "wingbeat_cli=debug");
     let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut said = std::io::BufRead::lines(std::io::BufReader::new(child.stderr.take().unwrap()));
     let announced = said.next().unwrap().unwrap();

@@ -5,7 +5,7 @@ use crate::support::{options, tiny};
 use serde_json::Value;
 use std::ops::ControlFlow;
 use wingbeat::low_level::sample::{Sampler, Sampling};
-use wingbeat::low_level::session::{Continuation, Finish, Limits, Session, Slot, StateExtras};
+use wingbeat::low_level::session::{Finish, Limits, Session, Slot, StateExtras, Text};
 
 const GLM4: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../tests/models/tiny-glm4");
 
@@ -77,14 +77,14 @@ fn an_incomplete_text_under_a_grammar_is_reported() {
 }
 
 /// Returns a continuation that generates the ids `ids`, whatever the model computes.
-fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Continuation {
-    let mut continuation = Continuation::new(slot, Sampler::new(Sampling::greedy(0)), limits);
+fn forced(slot: Slot, ids: &[u32], limits: &Limits) -> Text {
+    let mut continuation = Text::after(slot, Sampler::new(Sampling::greedy(0)), limits);
     let ids = ids.to_vec();
-    continuation.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
+    continuation.spec.processor = Some(Box::new(move |done: &[u32], logits: &mut [f32]| {
         logits.fill(0.0);
         logits[ids[done.len()] as usize] = 1e3;
     }));
-    continuation.keeps_end = true;
+    continuation.spec.keeps.pending = true;
     continuation
 }
 
@@ -108,7 +108,7 @@ fn a_text_cut_anywhere_continues_from_its_state() {
             continuations[0].begin_after(pending, prompt, vocab);
             let mut heard = String::new();
             session
-                .continue_many(&mut continuations, &limits, &mut |event| {
+                .continue_many(&mut continuations, &mut |event| {
                     heard.push_str(event.piece);
                     ControlFlow::Continue(())
                 })

@@ -10,7 +10,7 @@
 //! use std::ops::ControlFlow;
 //! use wingbeat::constrain::{Grammar, Pieces};
 //! use wingbeat::low_level::sample::{Sampler, Sampling};
-//! use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Continuation};
+//! use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Text};
 //!
 //! # let mut options = Options::default();
 //! # options.device = "cpu".parse()?;
@@ -24,9 +24,9 @@
 //! let prompt = session.encode(&"And this is the age of Methuselah:".into())?;
 //! session.prefill(slot, &prompt)?;
 //! let limits = Limits::new(24);
-//! let mut continuations = [Continuation::new(slot, Sampler::new(Sampling::greedy(0)), &limits)];
-//! continuations[0].constraint = Some(Box::new(pieces.follow(&grammar)?));
-//! session.continue_many(&mut continuations, &limits, &mut |_event| ControlFlow::Continue(()))?;
+//! let mut continuations = [Text::after(slot, Sampler::new(Sampling::greedy(0)), &limits)];
+//! continuations[0].spec.constraint = Some(Box::new(pieces.follow(&grammar)?));
+//! session.continue_many(&mut continuations, &mut |_event| ControlFlow::Continue(()))?;
 //! let value: serde_json::Value = serde_json::from_str(&continuations[0].text).expect("JSON");
 //! assert!(value["age"].is_number());
 //! # Ok(())

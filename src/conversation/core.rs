@@ -13,7 +13,7 @@ use crate::constrain::Constraint;
 use crate::engine::{Engine, Passage, Passed, Pinned, Space};
 use crate::error::Result;
 use crate::sample::{Memory, Sampler, Sampling};
-use crate::session::{Finish, Job, JobOutput, Limits, Model, Timings};
+use crate::session::{Finish, Limits, Model, Text, TextSpec, Timings};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -40,7 +40,7 @@ pub struct Draw {
     /// True if the model's end-of-text token ends the answer, as it always does under a constraint.
     pub ends: bool,
     pub max_tokens: usize,
-    /// The maximum number of tokens beyond `max_tokens` that are sampled to complete the last character, as in [`Job::grace`].
+    /// The maximum number of tokens beyond `max_tokens` that are sampled to complete the last character, as in [`TextSpec::grace`].
     pub grace: usize,
 }
 
@@ -123,7 +123,7 @@ impl Core {
     /// `Interrupted` if the stop flag is set during the prefill; `Memory` if the engine holds as many states as it may; the errors of the job.
     pub fn pass(
         &mut self,
-        job: Job,
+        job: TextSpec,
         from: Option<&Pinned>,
         space: Option<&Arc<Space>>,
         on_event: &mut dyn FnMut(Option<u32>, &str) -> ControlFlow<()>,
@@ -175,17 +175,19 @@ impl Core {
         let limits = Limits { stop_ids: Some(stop_ids), ..Limits::new(max_tokens) };
         let own = self.processor.as_ref().map(lend);
         let processor = processor(&model, &self.settings, (state.change, schedule), state.tokens.last().copied(), own);
-        let job = Job {
+        let job = TextSpec {
             processor: Some(processor),
             constraint,
             grace,
             counts_every_token: true,
             before: state.tokens.as_slice().into(),
-            ..Job::new(Vec::new(), self.sampler(&state.tokens), limits)
+            ..TextSpec::new(Vec::new(), self.sampler(&state.tokens), limits)
         };
         let passed = self.pass(job, state.pinned.as_ref(), None, &mut |_, piece| on_text(piece))?;
-        let Passed { output: JobOutput { tokens, finish, complete, sampler, drafted, accepted, .. }, pinned, decode_ms, .. } = passed;
-        self.draws = sampler.draws();
+        let Passed { output, pinned, decode_ms, .. } = passed;
+        let (finish, draws) = (output.reason(), output.spec.sampler.draws());
+        let Text { tokens, complete, drafted, accepted, .. } = output;
+        self.draws = draws;
         let change = tokens.len().checked_sub(1).map_or(state.change, |last| schedule.after(last));
         let state = State { pinned, tokens: [&state.tokens[..], &tokens].concat(), change };
         let timings = Timings { decode_ms, decode_tokens: tokens.len(), drafted_tokens: drafted, accepted_tokens: accepted, ..read };
@@ -200,7 +202,7 @@ impl Core {
         if tokens.is_empty() {
             return Ok(State { change, ..state.clone() });
         }
-        let job = Job { chunk: self.settings.chunk_len, ..Job::new(tokens.to_vec(), Sampler::new(Sampling::greedy(0)), Limits::new(0)) };
+        let job = TextSpec { chunk: self.settings.chunk_len, ..TextSpec::unsampled(tokens.to_vec()) };
         let passed = self.pass(job, state.pinned.as_ref(), None, &mut |_, _| ControlFlow::Continue(()))?;
         Ok(State { pinned: passed.pinned, tokens: [&state.tokens[..], tokens].concat(), change })
     }

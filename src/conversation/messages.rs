@@ -15,7 +15,7 @@ use crate::chat::{Format, OnPart, Question, Thinking};
 use crate::engine::{Passed, Space};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Finish, Job, JobOutput, Keeps, Limits, Timings};
+use crate::session::{Finish, Keeps, Limits, Text, TextSpec, Timings};
 use crate::template::{Message, Role, Tool, process_segments};
 use std::path::Path;
 use std::sync::Arc;
@@ -91,22 +91,18 @@ impl InMessages {
         }
 
         let n_stays = if is_rwkv { question.n_stays(&core.vocab)? } else { 0 };
-        let job = Job {
+        let job = TextSpec {
             processor: core.processor.as_ref().map(lend),
             constraint,
             keeps: Keeps { at: vec![n_stays], ..Keeps::default() },
-            ..Job::new(prompt.clone(), sampler(sampling, &prompt), limits)
+            ..TextSpec::new(prompt.clone(), sampler(sampling, &prompt), limits)
         };
         let mut reader = question.reader(&core.vocab, question.stop_texts.clone());
         let mut hear = until_broken(on_part);
         let passed = core.pass(job, None, Some(&self.space), &mut |token, piece| reader.push(token, piece, &mut hear))?;
-        let Passed {
-            output: JobOutput { tokens: made, finish, complete, sampler, drafted, accepted, .. },
-            n_prefilled,
-            prefill_ms,
-            decode_ms,
-            ..
-        } = passed;
+        let Passed { output, n_prefilled, prefill_ms, decode_ms, .. } = passed;
+        let finish = output.reason();
+        let Text { tokens: made, complete, drafted, accepted, spec: TextSpec { sampler, .. }, .. } = output;
         let tokens = [&prompt[..], &made].concat();
         self.stays = if is_rwkv { prompt[..n_stays].to_vec() } else { tokens.clone() };
         core.draws = core.draws.wrapping_add(1 + made.len() as u64);

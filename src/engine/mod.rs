@@ -17,6 +17,7 @@ mod outbox;
 mod passage;
 mod prefix;
 pub(crate) mod prepare;
+mod prepared;
 mod queue;
 mod request;
 mod rules;

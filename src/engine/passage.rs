@@ -5,7 +5,7 @@
 
 use super::prefix::PrefixCache;
 use crate::error::Result;
-use crate::session::{Job, JobOutput, Session};
+use crate::session::{Session, Text, TextSpec};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -90,7 +90,7 @@ fn warn(freed: Result<()>) {
 pub(crate) struct Passage {
     /// The prompt, and how to continue the prompt; a limit of 0 tokens only prefills it. The engine sets `from`, `pending`, `keeps.end` and
     /// `keeps.whole`.
-    pub job: Job,
+    pub job: TextSpec,
     /// The state after which the prompt follows. `None` begins with an empty state.
     pub from: Option<Pinned>,
     /// The namespace in which the engine finds and keeps states of the prompt. With a recurrent model, the engine keeps the states at `job.keeps.at`,
@@ -102,7 +102,7 @@ pub(crate) struct Passage {
 
 /// The result of a passage.
 pub(crate) struct Passed {
-    pub output: JobOutput,
+    pub output: Text,
     /// The state after the text. `None` if the passage has a [`Space`].
     pub pinned: Option<Pinned>,
     /// The number of prompt tokens that were prefilled.

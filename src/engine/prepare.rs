@@ -1,6 +1,7 @@
 //! Checks requests, and makes the prompt, the sampler settings and the constraint with which a session runs a request. A wrong request fails before
 //! it takes a slot.
 
+pub use super::prepared::{MakeConstraint, Prepared};
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
 use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
@@ -9,64 +10,8 @@ use crate::constrain::Constraint;
 use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Limits, Model, Speculation, VectorRule, nothing_to_continue};
+use crate::session::{Limits, Model, Speculation, nothing_to_continue};
 use crate::vocab::Vocab;
-use std::collections::VecDeque;
-use std::sync::Arc;
-
-/// A function that makes the constraint of one continuation. A constraint determines which tokens the request's rules allow next.
-pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
-
-/// A checked request, in the form in which a session runs it.
-pub struct Prepared {
-    /// The tokens of the prompt.
-    pub prompt: Vec<u32>,
-    /// Positions in the prompt, as numbers of tokens, from which a later prompt of the same conversation can continue. The prefix cache keeps a
-    /// recurrent model's state at these positions.
-    pub ends: Vec<usize>,
-    /// The sampling settings.
-    pub sampling: Sampling,
-    /// The limits on the text: the most tokens, stop texts and stop ids.
-    pub limits: Limits,
-    /// Makes the constraint of each continuation. `None` if the request has no rules.
-    pub constraint: Option<MakeConstraint>,
-    /// Separates the answer to messages into text, thought and tool calls. `None` if the input is a text or tokens.
-    pub question: Option<Question>,
-    /// How the texts speculate.
-    pub(super) speculation: Speculation,
-    /// The texts of a request for vectors or scores. The fields above are then empty.
-    pub(super) texts: Option<Texts>,
-}
-
-/// Texts that an engine reads for vectors or scores, in the order of their indices.
-pub(super) struct Texts {
-    /// The token ids of the texts that have no slot yet.
-    pub waiting: VecDeque<Vec<u32>>,
-    pub n_texts: usize,
-    pub n_tokens: usize,
-    /// Computes the vectors. `None` if the texts get scores.
-    pub rule: Option<Arc<VectorRule>>,
-    /// The key of the request in the scheduler. `None` before the first text has a slot.
-    pub request: Option<u64>,
-}
-
-impl Prepared {
-    /// Returns a request that reads texts. `rule` is `None` if the texts get scores.
-    pub(super) fn of_texts(texts: Vec<Vec<u32>>, rule: Option<Arc<VectorRule>>) -> Prepared {
-        let n_tokens = texts.iter().map(Vec::len).sum();
-        let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule, request: None };
-        Prepared {
-            prompt: Vec::new(),
-            ends: Vec::new(),
-            sampling: Sampling::greedy(0),
-            limits: Limits::new(0),
-            constraint: None,
-            question: None,
-            speculation: Speculation::off(),
-            texts: Some(texts),
-        }
-    }
-}
 
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {

@@ -18,7 +18,7 @@ use super::shared::{Shared, gone};
 use super::states::State;
 use crate::error::Error;
 use crate::exec::wait;
-use crate::session::{self, Batcher, Done, JobId, Scorer};
+use crate::session::{self, Batcher, Done, Scorer, TextId};
 use async_channel::{Receiver, Sender};
 use futures_core::Stream;
 use keep::Saving;
@@ -85,7 +85,7 @@ pub(super) struct Scheduler {
     /// The number of slots that the session has in addition to the slots for continuations.
     n_idle: usize,
     running: HashMap<u64, Running>,
-    sequences: HashMap<JobId, Sequence>,
+    sequences: HashMap<TextId, Sequence>,
     passages: Passages,
     saving: Vec<Saving>,
     /// True if a continuation is paused.
@@ -178,7 +178,7 @@ impl Scheduler {
         }
         if is_any || self.has_paused {
             let Scheduler { batcher, sequences, running, .. } = self;
-            let request = |job: JobId| sequences.get(&job).and_then(|sequence| running.get(&sequence.request));
+            let request = |job: TextId| sequences.get(&job).and_then(|sequence| running.get(&sequence.request));
             batcher.pause(|job| request(job).is_some_and(|request| request.is_paused));
         }
         self.has_paused = is_any;
@@ -233,13 +233,13 @@ impl Scheduler {
         of_texts.into_iter().for_each(|request| self.fail(request, gone()));
         self.passages.fail(&gone(), &mut self.batcher);
         self.close_kept();
-        let jobs: Vec<JobId> = self.sequences.keys().copied().collect();
+        let jobs: Vec<TextId> = self.sequences.keys().copied().collect();
         for job in jobs {
             let Scheduler { batcher, sequences, running, .. } = self;
             let output = batcher.cancel(job, &mut |job, event| on_event(sequences, running, job, &event));
             let Some(output) = output.transpose() else { continue };
-            let done = Done { job, output };
-            self.keep(std::slice::from_ref(&done)).await;
+            let mut done = Done { id: job, output };
+            self.keep(std::slice::from_mut(&mut done)).await;
             self.end(done);
         }
     }
@@ -258,7 +258,7 @@ impl Scheduler {
         self.running.remove(&request);
         let waiting = self.waiting.extract_if(.., |submission| submission.begun() == Some(request));
         self.left.extend(waiting.map(|submission| submission.request.namespace));
-        let jobs: Vec<JobId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
+        let jobs: Vec<TextId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
             self.sequences.remove(&job);
             // The text is not needed. The error is not needed either: a slot that cannot be closed was not open.
@@ -317,8 +317,8 @@ impl Scheduler {
             }
         }
         match stepped {
-            Ok(ended) => {
-                self.keep(&ended).await;
+            Ok(mut ended) => {
+                self.keep(&mut ended).await;
                 let ended: Vec<Done> = ended.into_iter().filter_map(|done| self.end_passage(done)).collect();
                 ended.into_iter().for_each(|done| self.end(done));
                 self.report_passages().await;
@@ -353,7 +353,7 @@ impl Scheduler {
     /// Ends a continuation. Sends the event `Done` at once, or after the continuation's named state has been saved. An error ends the whole
     /// request.
     fn end(&mut self, done: Done) {
-        let Some(mut sequence) = self.sequences.remove(&done.job) else { return };
+        let Some(mut sequence) = self.sequences.remove(&done.id) else { return };
         let Some(request) = self.running.get_mut(&sequence.request) else { return };
         if request.texts_left > 0 && done.output.is_ok() {
             request.texts_left -= 1;
@@ -401,7 +401,7 @@ impl Scheduler {
 }
 
 /// Adds an event of the batcher to the continuation of `job`, and sends the event to the reader of the request.
-fn on_event(sequences: &mut HashMap<JobId, Sequence>, running: &HashMap<u64, Running>, job: JobId, event: &session::TokenEvent<'_>) {
+fn on_event(sequences: &mut HashMap<TextId, Sequence>, running: &HashMap<u64, Running>, job: TextId, event: &session::TokenEvent<'_>) {
     let Some(sequence) = sequences.get_mut(&job) else { return };
     let Some(request) = running.get(&sequence.request) else { return };
     if event.token.is_some() {

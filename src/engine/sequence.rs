@@ -5,7 +5,7 @@ use super::outbox::Outbox;
 use super::states::{State, StateInfo};
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
-use crate::session::{JobOutput, Logprobs, Timings};
+use crate::session::{Logprobs, Text, Timings};
 use crate::template::ToolCall;
 use async_channel::Receiver;
 use std::ops::ControlFlow;
@@ -151,7 +151,7 @@ impl Sequence {
     }
 
     /// Returns the complete continuation, without its named state.
-    pub fn completion(self, output: JobOutput, request: &Running) -> Completion {
+    pub fn completion(self, output: Text, request: &Running) -> Completion {
         let first = self.first_token.unwrap_or_else(Instant::now);
         let timings = Timings {
             queue_ms: request.queue_ms,
@@ -162,6 +162,7 @@ impl Sequence {
             drafted_tokens: output.drafted,
             accepted_tokens: output.accepted,
         };
+        let finish = output.reason();
         let usage = Usage {
             prompt_tokens: request.prompt_tokens,
             cached_tokens: request.cached_tokens,
@@ -179,7 +180,7 @@ impl Sequence {
             prompt_first: request.prompt.first().copied(),
             prompt_logprobs: request.prompt_logprobs.clone(),
             vector: request.vector.clone(),
-            finish: output.finish,
+            finish,
             state: None,
             complete: output.complete,
             seed: self.seed,

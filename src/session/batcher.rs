@@ -1,43 +1,43 @@
-//! The decode loop, for one text or many: continuous batching. When a sequence finishes, its slot goes to the next job. The prompt of that job is
-//! prefilled while the other sequences decode.
+//! The decode loop, for one text or many: continuous batching. When a text finishes, its slot goes to the next text. The prompt of that text is
+//! prefilled while the other texts decode.
 //!
-//! A batcher has no queue: the caller decides which job to add next.
+//! A batcher has no queue: the caller decides which text to add next.
 
 mod ahead;
 mod aside;
 mod guess;
-mod guessing;
-mod job;
 mod read_all;
-mod sequence;
 mod step;
 mod swap;
 
-pub use job::{Done, Job, JobId, JobOutput, Keeps, KeptSlot};
-pub(super) use sequence::Sequence;
-use step::Hear;
-
 use super::Session;
-use super::continuation::{Continuation, Finish, TokenEvent, nothing_to_continue};
 use super::logprobs::Logprobs;
 use super::prefill_bound::PrefillBound;
 use super::slots::Slot;
+use super::text::{Finish, Guessing, KeptSlot, Text, TextId, TextSpec, TokenEvent, nothing_to_continue};
 use super::vectors::Pool;
 use crate::error::{Error, Result};
 use ahead::Ahead;
-use job::AtEnd;
-use sequence::Follower;
 use std::borrow::BorrowMut;
 use std::sync::Arc;
-use step::{Flight, OnEvent, Teller};
+use step::{Flight, Hear, OnEvent, Teller};
 
-/// Continuous batching over the slots of a session: when a text is finished, its slot takes the next job while the other texts continue.
+/// A text that ended.
+#[derive(Debug)]
+pub struct Done {
+    /// The text's id.
+    pub id: TextId,
+    /// The text, or the error that ended it.
+    pub output: Result<Text>,
+}
+
+/// Continuous batching over the slots of a session: when a text is finished, its slot takes the next text while the other texts continue.
 ///
 /// ```
 /// # #[cfg(feature = "embedded-model")]
 /// # fn main() -> wingbeat::error::Result<()> {
 /// use wingbeat::low_level::sample::{Sampler, Sampling};
-/// use wingbeat::low_level::session::{Batcher, Job, Limits, Model, ModelSource, Options, Prompt, Session};
+/// use wingbeat::low_level::session::{Batcher, Limits, Model, ModelSource, Options, Prompt, Session, TextSpec};
 ///
 /// let mut options = Options::default();
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
@@ -48,7 +48,7 @@ use step::{Flight, OnEvent, Teller};
 /// while texts.len() < 3 {
 ///     while batcher.n_free() > 0 && let Some(text) = waiting.next() {
 ///         let prompt = batcher.session().encode(&Prompt::Text(text))?;
-///         batcher.add(Job::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(8)))?;
+///         batcher.add(TextSpec::new(prompt, Sampler::new(Sampling::greedy(0)), Limits::new(8)))?;
 ///     }
 ///     for done in batcher.step(&mut |_job, _event| ())? {
 ///         texts.push(done.output?.text);
@@ -61,48 +61,48 @@ use step::{Flight, OnEvent, Teller};
 /// ```
 ///
 /// If the model was opened as `deterministic`, a text depends only on its prompt, its sampler and the model. It is bit-identical in any slot, in any
-/// batch and at any time. Otherwise the other sequences of the batch may change how logits are rounded.
+/// batch and at any time. Otherwise the other texts of the batch may change how logits are rounded.
 ///
 /// A batcher owns its session, or borrows it: `Batcher::new(&mut session)`.
 pub struct Batcher<S = Session> {
     session: S,
-    /// The running jobs, without the jobs that wait in [`Sequence::followers`].
-    sequences: Vec<Sequence>,
-    /// Indices of the sequences that take part in the current step.
+    /// The running texts, without the texts that wait in [`Text::followers`].
+    texts: Vec<Text>,
+    /// Indices of the texts that take part in the current step.
     order: Vec<usize>,
     ahead: Ahead,
-    /// True if the device has up-to-date copies of the samplers of all running sequences.
+    /// True if the device has up-to-date copies of the samplers of all running texts.
     has_samplers: bool,
-    /// The number of jobs that were added so far. This number is also the id of the next job.
-    n_jobs: u64,
-    /// Bound on prefill while other sequences decode. `None` means no bound.
+    /// The number of texts that were added so far. This number is also the id of the next text.
+    n_added: u64,
+    /// Bound on prefill while other texts decode. `None` means no bound.
     prefill: Option<PrefillBound>,
     /// Slots that [`Batcher::take_kept`] will return.
     kept: Vec<KeptSlot>,
     /// Results that [`Batcher::take_prompt_logprobs`] will return.
-    prompt_logprobs: Vec<(JobId, Vec<Logprobs>)>,
+    prompt_logprobs: Vec<(TextId, Vec<Logprobs>)>,
     /// Results that [`Batcher::take_pooled`] will return.
-    pooled: Vec<(JobId, Vec<f32>)>,
+    pooled: Vec<(TextId, Vec<f32>)>,
     /// Threads that draw tokens under constraints. If `None`, the thread that runs the step draws them.
     aside: Option<aside::Aside>,
-    /// The step that was begun and not finished yet. Until this step is finished, no sequence is removed.
+    /// The step that was begun and not finished yet. Until this step is finished, no text is removed.
     flight: Option<Flight>,
     guesses: guess::Guesses,
-    /// The jobs without slots, in the order in which they gave up their slots.
+    /// The texts without slots, in the order in which they gave up their slots.
     swapped: Vec<swap::Swapped>,
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Creates a batcher over the free slots of a session. A model that does not predict tokens, such as an embedding model, runs only jobs with a
+    /// Creates a batcher over the free slots of a session. A model that does not predict tokens, such as an embedding model, runs only texts with a
     /// limit of 0 tokens.
     pub fn new(session: S) -> Batcher<S> {
         Batcher {
             session,
-            sequences: Vec::new(),
+            texts: Vec::new(),
             order: Vec::new(),
             ahead: Ahead::default(),
             has_samplers: false,
-            n_jobs: 0,
+            n_added: 0,
             prefill: None,
             kept: Vec::new(),
             prompt_logprobs: Vec::new(),
@@ -127,60 +127,64 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.session.borrow_mut()
     }
 
-    /// Returns the number of jobs that can be added now.
+    /// Returns the number of texts that can be added now.
     pub fn n_free(&self) -> usize {
         self.session().n_free()
     }
 
-    /// Returns the number of jobs that have not ended.
+    /// Returns the number of texts that have not ended.
     pub fn n_running(&self) -> usize {
-        let waiting: usize = self.sequences.iter().map(|sequence| sequence.followers.len()).sum();
-        self.sequences.iter().filter(|sequence| !sequence.is_cancelled).count() + waiting
+        let waiting: usize = self.texts.iter().map(|text| text.followers.len()).sum();
+        self.texts.iter().filter(|text| !text.is_cancelled).count() + waiting
     }
 
-    /// Adds a job to a free slot. The next steps prefill the job's prompt, after the prompts of earlier jobs. The job's `limits` mean the same
-    /// as in [`Session::continue_many`].
+    /// Adds a text to a free slot. The next steps prefill its prompt, after the prompts of earlier texts.
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if tokens are out of range or exceed the context; `Input` if the prompt is empty and the slot `from` has
-    /// no logits; `Usage` if a setting of the sampler is wrong; `Model` if the job may generate tokens and the model predicts none. An error leaves
-    /// the batcher unchanged.
-    pub fn add(&mut self, job: Job) -> Result<JobId> {
+    /// no logits; `Usage` if a setting of the sampler is wrong; `Model` if tokens may be sampled and the model predicts none. An error leaves the
+    /// batcher unchanged.
+    pub fn add(&mut self, spec: TextSpec) -> Result<TextId> {
         let session: &mut Session = self.session.borrow_mut();
-        if job.limits.max_tokens > 0 {
+        if spec.limits.max_tokens > 0 {
             session.model().check_speaks()?;
         }
-        job.sampler.settings().check(session.model().facts().n_vocab)?;
-        let slot = match job.from {
+        spec.sampler.settings().check(session.model().facts().n_vocab)?;
+        let slot = match spec.from {
             Some(from) => session.fork(from)?,
             None => session.open()?,
         };
-        self.add_in(slot, job)
+        self.add_in(slot, spec)
     }
 
-    /// Adds a job to an open slot. The slot then belongs to the job. Closes the slot after an error.
-    fn add_in(&mut self, slot: Slot, job: Job) -> Result<JobId> {
-        self.begin(slot, job).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
+    /// Adds a text to an open slot. The slot then belongs to the text. Closes the slot after an error.
+    fn add_in(&mut self, slot: Slot, spec: TextSpec) -> Result<TextId> {
+        self.begin(slot, spec).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
     }
 
-    /// Adds jobs with the same prompt and the same `from`. The prompt is read once for all jobs. Returns the ids in the order of `jobs`.
+    /// Adds texts with the same prompt and the same `from`. The prompt is read once for all texts. Returns the ids in the order of `specs`.
     ///
     /// # Errors
-    /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than jobs, or if the jobs differ in `prompt` or `from`.
-    pub fn add_alike(&mut self, jobs: Vec<Job>) -> Result<Vec<JobId>> {
-        if jobs.len() > self.n_free() {
-            return Err(Error::input(format!("expected a free slot for each of {} jobs, found {} free slots", jobs.len(), self.n_free())));
+    /// The errors of [`add`](Self::add); `Input` if there are fewer free slots than texts, or if the texts differ in `prompt` or `from`.
+    pub fn add_alike(&mut self, specs: Vec<TextSpec>) -> Result<Vec<TextId>> {
+        if specs.len() > self.n_free() {
+            return Err(Error::input(format!(
+                "expected a free slot for each of {} texts, found {} free slots",
+                specs.len(),
+                self.n_free()
+            )));
         }
-        if jobs.iter().any(|job| !Arc::ptr_eq(&job.prompt, &jobs[0].prompt) && job.prompt != jobs[0].prompt || job.from != jobs[0].from) {
-            return Err(Error::input("jobs that are added together must have the same `prompt` and the same `from`"));
+        let differs = |spec: &TextSpec| !Arc::ptr_eq(&spec.prompt, &specs[0].prompt) && spec.prompt != specs[0].prompt;
+        if specs.iter().any(|spec| differs(spec) || spec.from != specs[0].from) {
+            return Err(Error::input("texts that are added together must have the same `prompt` and the same `from`"));
         }
         let n_vocab = self.session().model().facts().n_vocab;
-        jobs.iter().try_for_each(|job| job.sampler.settings().check(n_vocab))?;
-        let mut jobs = jobs.into_iter();
-        let Some(first) = jobs.next() else { return Ok(Vec::new()) };
+        specs.iter().try_for_each(|spec| spec.sampler.settings().check(n_vocab))?;
+        let mut specs = specs.into_iter();
+        let Some(first) = specs.next() else { return Ok(Vec::new()) };
         let mut ids = vec![self.add(first)?];
-        for job in jobs {
-            match self.add_to_last(job) {
+        for spec in specs {
+            match self.add_to_last(spec) {
                 Ok(id) => ids.push(id),
                 Err(e) => {
                     ids.into_iter().rev().try_for_each(|id| self.cancel(id, &mut |_, _| ()).map(drop))?;
@@ -191,143 +195,130 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(ids)
     }
 
-    /// Adds a job that has the same prompt as the job that was added last.
-    fn add_to_last(&mut self, job: Job) -> Result<JobId> {
-        let at_end = job.at_end();
-        let leader = self.sequences.last().expect("one was added").continuation.slot;
-        let (mut continuation, _) = self.continuation(leader, job)?;
-        continuation.slot = self.session.borrow_mut().open()?;
-        let job = self.next_id();
-        self.sequences.last_mut().expect("one was added").followers.push(Follower { job, continuation, at_end });
-        Ok(job)
+    /// Adds a text that has the same prompt as the text that was added last.
+    fn add_to_last(&mut self, spec: TextSpec) -> Result<TextId> {
+        let leader = self.texts.last().expect("one was added").slot;
+        let mut text = self.text(leader, spec)?;
+        text.slot = self.session.borrow_mut().open()?;
+        text.unread.clear();
+        // The text that reads the prompt reports on it.
+        text.spec.n_prompt_logprobs = None;
+        let id = text.id;
+        self.texts.last_mut().expect("one was added").followers.push(text);
+        Ok(id)
     }
 
-    /// Begins a job in an open slot.
-    fn begin(&mut self, slot: Slot, job: Job) -> Result<JobId> {
+    /// Begins a text in an open slot.
+    fn begin(&mut self, slot: Slot, spec: TextSpec) -> Result<TextId> {
         let session: &Session = self.session.borrow();
-        if job.prompt.is_empty() && session.logits(slot)?.is_empty() {
+        if spec.prompt.is_empty() && session.logits(slot)?.is_empty() {
             return Err(nothing_to_continue());
         }
-        session.check_reads(slot, &job.prompt, session.n_tokens(slot)?)?;
-        let n = job.prompt.len();
-        let mut marks: Vec<usize> = job.keeps.at.iter().filter(|at| (1..=n).contains(*at)).map(|at| n - at).collect();
-        marks.sort_unstable();
-        marks.dedup();
-        let n_prompt_logprobs = job.n_prompt_logprobs.filter(|_| n > 0);
-        let pool = job.pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), &job.prompt));
-        let (reads_prompt, at_end, chunk) = (job.keeps.pending && n > 0, job.at_end(), job.chunk);
-        let (continuation, prompt) = self.continuation(slot, job)?;
-        let sequence = Sequence::new(self.next_id(), continuation, prompt.to_vec(), at_end);
-        let sequence = Sequence { marks, n_prompt_logprobs, pool, chunk, reads_prompt, ..sequence };
-        Ok(self.push(sequence))
+        session.check_reads(slot, &spec.prompt, session.n_tokens(slot)?)?;
+        let mut text = self.text(slot, spec)?;
+        let TextSpec { prompt, keeps, n_prompt_logprobs, pooling, .. } = &mut text.spec;
+        let n = prompt.len();
+        text.marks = keeps.at.iter().filter(|at| (1..=n).contains(*at)).map(|at| n - at).collect();
+        text.marks.sort_unstable();
+        text.marks.dedup();
+        *n_prompt_logprobs = n_prompt_logprobs.filter(|_| n > 0);
+        text.pool = pooling.as_ref().filter(|_| n > 0).map(|rule| Pool::new(rule.clone(), prompt));
+        Ok(self.push(text))
     }
 
-    /// Creates the continuation of a job in `slot`. Also returns the prompt, which `slot` must still read.
-    fn continuation(&mut self, slot: Slot, job: Job) -> Result<(Continuation, Arc<[u32]>)> {
-        let Job {
-            prompt,
-            mut sampler,
-            limits,
-            processor,
-            constraint,
-            pending,
-            n_logprobs,
-            grace,
-            counts_every_token,
-            keeps,
-            owner,
-            speculation,
-            before,
-            ..
-        } = job;
-        sampler.read(&prompt);
-        let mut continuation = Continuation::new(slot, sampler, &limits);
-        (continuation.processor, continuation.constraint, continuation.n_logprobs) = (processor, constraint, n_logprobs);
-        (continuation.grace, continuation.counts_every_token, continuation.keeps_end) = (grace, counts_every_token, keeps.pending);
-        continuation.owner = owner;
-        if speculation.is_on() {
-            (continuation.speculation, continuation.before) = (speculation, [&*before, &*prompt].concat().into());
+    /// Creates a text in `slot`, which must still read the prompt.
+    fn text(&mut self, slot: Slot, mut spec: TextSpec) -> Result<Text> {
+        spec.sampler.read(&spec.prompt);
+        let is_guessed = spec.speculation.is_on();
+        if is_guessed {
+            spec.before = [&*spec.before, &*spec.prompt].concat().into();
         }
+        let mut text = Text::new(slot, spec);
         let session: &mut Session = self.session.borrow_mut();
-        continuation.begin_after(&pending, &prompt, session.model().vocab());
-        session.bound(&mut continuation, &limits, prompt.len())?;
-        Ok((continuation, prompt))
+        let (pending, prompt) = (std::mem::take(&mut text.spec.pending), text.spec.prompt.clone());
+        text.begin_after(&pending, &prompt, session.model().vocab());
+        session.bound(&mut text)?;
+        text.guessing = is_guessed.then(|| Box::new(Guessing::new(&text.spec.before)));
+        text.id = self.next_id();
+        Ok(text)
     }
 
-    /// Adds a job that continues `continuation` in its own slot, from the slot's logits. The slot stays open when the text ends. Reports text that no
-    /// event has reported yet.
-    pub(super) fn resume(&mut self, continuation: Continuation, hear: &mut Hear<'_>) {
-        let mut sequence = Sequence::new(self.next_id(), continuation, Vec::new(), AtEnd::Stay);
-        if sequence.continuation.has_news() {
-            Teller { vocab: None, hear, is_broken: false }.tell(self.sequences.len(), &mut sequence);
+    /// Adds a text that continues in its own slot, from the slot's logits. The slot stays open when the text ends. Reports text that no event has
+    /// reported yet.
+    pub(super) fn resume(&mut self, mut text: Text, hear: &mut Hear<'_>) {
+        text.id = self.next_id();
+        text.spec.keeps.own = true;
+        text.guessing = text.spec.speculation.is_on().then(|| Box::new(Guessing::new(&text.spec.before)));
+        if text.has_news() {
+            Teller { vocab: None, hear, is_broken: false }.tell(self.texts.len(), &mut text);
         }
-        self.push(sequence);
+        self.push(text);
     }
 
-    fn next_id(&mut self) -> JobId {
-        self.n_jobs += 1;
-        JobId(self.n_jobs - 1)
+    fn next_id(&mut self) -> TextId {
+        self.n_added += 1;
+        TextId(self.n_added - 1)
     }
 
-    fn push(&mut self, sequence: Sequence) -> JobId {
+    fn push(&mut self, text: Text) -> TextId {
         self.has_samplers = false;
-        let job = sequence.job;
-        self.sequences.push(sequence);
-        job
+        let id = text.id;
+        self.texts.push(text);
+        id
     }
 
-    /// Forks the slot of sequence `i` for each job that waits until this sequence has read their common prompt.
+    /// Forks the slot of text `i` for each text that waits until this text has read their common prompt.
     fn fork_followers(&mut self, i: usize) -> Result<()> {
-        for Follower { job, mut continuation, at_end } in std::mem::take(&mut self.sequences[i].followers) {
+        for mut text in std::mem::take(&mut self.texts[i].followers) {
             let session: &mut Session = self.session.borrow_mut();
-            session.close(continuation.slot)?;
-            let leader = &self.sequences[i];
-            continuation.slot = session.fork(leader.continuation.slot)?;
-            let (unread, error) = (leader.unread.clone(), leader.error.clone());
-            self.sequences.push(Sequence { error, ..Sequence::new(job, continuation, unread, at_end) });
+            session.close(text.slot)?;
+            let leader = &self.texts[i];
+            text.slot = session.fork(leader.slot)?;
+            (text.unread, text.error) = (leader.unread.clone(), leader.error.clone());
+            self.texts.push(text);
         }
         Ok(())
     }
 
-    /// Forks the slot of sequence `i` for the caller if the slot is at a position in `marks` and another slot is free.
+    /// Forks the slot of text `i` for the caller if the slot is at a position in `marks` and another slot is free.
     fn keep_marked(&mut self, i: usize) -> Result<()> {
-        let sequence = &mut self.sequences[i];
-        if sequence.marks.last() != Some(&sequence.unread.len()) {
+        let text = &mut self.texts[i];
+        if text.marks.last() != Some(&text.unread.len()) {
             return Ok(());
         }
-        sequence.marks.pop();
+        text.marks.pop();
         let session: &mut Session = self.session.borrow_mut();
         if session.n_free() > 0 {
-            self.kept.push(KeptSlot { job: sequence.job, slot: session.fork(sequence.continuation.slot)?, is_end: false });
+            self.kept.push(KeptSlot { id: text.id, slot: session.fork(text.slot)?, is_end: false });
         }
         Ok(())
     }
 
-    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`] of the jobs. The caller must close these
+    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`](super::Keeps) of the texts. The caller must close these
     /// slots. A slot that was kept when its text ended may lack the last tokens of the text. [`Session::n_tokens`] returns how many tokens of prompt
     /// and text it has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
 
-    /// Returns the log-probabilities of the prompts that were completely read since the last call, for jobs that request them
-    /// ([`Job::n_prompt_logprobs`]). Each prompt has one entry per token except the first.
-    pub fn take_prompt_logprobs(&mut self) -> Vec<(JobId, Vec<Logprobs>)> {
+    /// Returns the log-probabilities of the prompts that were completely read since the last call, for texts that request them
+    /// ([`TextSpec::n_prompt_logprobs`]). Each prompt has one entry per token except the first.
+    pub fn take_prompt_logprobs(&mut self) -> Vec<(TextId, Vec<Logprobs>)> {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
-    /// Returns the vectors of the prompts that were completely read since the last call, for jobs that request a vector ([`Job::pooling`]). A vector
+    /// Returns the vectors of the prompts that were completely read since the last call, for texts that request a vector ([`TextSpec::pooling`]). A vector
     /// is `[n_embd]`.
-    pub fn take_pooled(&mut self) -> Vec<(JobId, Vec<f32>)> {
+    pub fn take_pooled(&mut self) -> Vec<(TextId, Vec<f32>)> {
         std::mem::take(&mut self.pooled)
     }
 
-    /// Returns the number of tokens that a running job must still read before it samples again. `None` if the job has ended.
-    pub(crate) fn n_unread(&self, job: JobId) -> Option<usize> {
-        Some(self.sequences.iter().find(|sequence| sequence.job == job)?.unread.len())
+    /// Returns the number of tokens that a running text must still read before it samples again. `None` if the text has ended.
+    pub(crate) fn n_unread(&self, id: TextId) -> Option<usize> {
+        Some(self.texts.iter().find(|text| text.id == id)?.unread.len())
     }
 
-    /// Bounds how much prefill slows decoding sequences down. While prompts are prefilled, the mean time of a step is at most about `slowdown` times
+    /// Bounds how much prefill slows decoding texts down. While prompts are prefilled, the mean time of a step is at most about `slowdown` times
     /// the time of a step without prompt tokens. A single step takes at most about twice this mean. `None`, the default, sets no bound: a step
     /// prefills up to a whole chunk of tokens.
     pub fn bound_prefill(&mut self, slowdown: Option<f64>) {
@@ -340,104 +331,99 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.aside = Some(aside::Aside::new(wake, most));
     }
 
-    /// Returns whether a step has work: a job that is neither paused nor being drawn, or a draw that has ended.
+    /// Returns whether a step has work: a text that is neither paused nor being drawn, or a draw that has ended.
     pub(crate) fn can_step(&self) -> bool {
         if self.aside.as_ref().is_some_and(aside::Aside::has_ended) {
             return true;
         }
-        self.sequences.iter().any(|sequence| !sequence.is_paused && !sequence.is_drawing())
+        self.texts.iter().any(|text| !text.is_paused && !text.is_drawing())
     }
 
-    /// Pauses the jobs for which `is_paused` returns true, and resumes all other jobs. A paused job keeps its slot and takes part in no step. Jobs of
-    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all these jobs pause and resume
-    /// with that job.
-    pub fn pause(&mut self, is_paused: impl Fn(JobId) -> bool) {
-        for sequence in &mut self.sequences {
-            let was_paused = std::mem::replace(&mut sequence.is_paused, is_paused(sequence.job));
-            // The device has the samplers of the last step's jobs. These samplers are outdated if other jobs take part now.
-            self.has_samplers &= sequence.is_paused == was_paused;
+    /// Pauses the texts for which `is_paused` returns true, and resumes all other texts. A paused text keeps its slot and takes part in no step. Texts of
+    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all these texts pause and resume
+    /// with that text.
+    pub fn pause(&mut self, is_paused: impl Fn(TextId) -> bool) {
+        for text in &mut self.texts {
+            let was_paused = std::mem::replace(&mut text.is_paused, is_paused(text.id));
+            // The device has the samplers of the last step's texts. These samplers are outdated if other texts take part now.
+            self.has_samplers &= text.is_paused == was_paused;
         }
     }
 
-    /// Ends a job and returns its text so far, or `None` if the job had ended before. Calls `on_event` with text that was held back as the possible
-    /// beginning of a stop text, so that the job's events add up to the returned text.
+    /// Ends a text and returns its text so far, or `None` if the text had ended before. Calls `on_event` with text that was held back as the possible
+    /// beginning of a stop text, so that the text's events add up to the returned text.
     ///
-    /// The job's slot is closed at once, or when the current step is finished. If [`Keeps::end`] is set, [`take_kept`](Self::take_kept) returns the
-    /// slot instead. A job that still waits for the shared prefill of its [`add_alike`](Self::add_alike) call has an empty slot, which is always
+    /// The text's slot is closed at once, or when the current step is finished. If [`Keeps::end`](super::Keeps) is set, [`take_kept`](Self::take_kept) returns the
+    /// slot instead. A text that still waits for the shared prefill of its [`add_alike`](Self::add_alike) call has an empty slot, which is always
     /// closed.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.
-    pub fn cancel(&mut self, job: JobId, on_event: &mut OnEvent<'_>) -> Result<Option<JobOutput>> {
-        let waiting = self.sequences.iter().enumerate().find_map(|(i, sequence)| {
-            let at = sequence.followers.iter().position(|follower| follower.job == job)?;
+    pub fn cancel(&mut self, id: TextId, on_event: &mut OnEvent<'_>) -> Result<Option<Text>> {
+        let waiting = self.texts.iter().enumerate().find_map(|(i, text)| {
+            let at = text.followers.iter().position(|follower| follower.id == id)?;
             Some((i, at))
         });
-        let found = self.sequences.iter().position(|sequence| sequence.job == job && !sequence.is_cancelled);
-        let (i, mut continuation) = match (waiting, found) {
+        let found = self.texts.iter().position(|text| text.id == id && !text.is_cancelled);
+        let (i, mut text) = match (waiting, found) {
             (Some((i, at)), _) => {
-                let Follower { continuation, .. } = self.sequences[i].followers.remove(at);
-                self.session.borrow_mut().close(continuation.slot)?;
-                (i, continuation)
+                let text = self.texts[i].followers.remove(at);
+                self.session.borrow_mut().close(text.slot)?;
+                (i, text)
             }
-            (None, Some(i)) if self.flight.is_some() => {
-                let sequence = &mut self.sequences[i];
-                sequence.is_cancelled = true;
-                let ended = Continuation::ended(sequence.continuation.slot);
-                (i, std::mem::replace(&mut sequence.continuation, ended))
-            }
-            (None, Some(i)) => (i, self.remove(i)?.continuation),
-            (None, None) => match self.take_swapped(job) {
-                Some(continuation) => (usize::MAX, continuation),
+            (None, Some(i)) if self.flight.is_some() => (i, self.texts[i].cancel()),
+            (None, Some(i)) => (i, self.remove(i)?),
+            (None, None) => match self.take_swapped(id) {
+                Some(text) => (usize::MAX, text),
                 None => return Ok(None),
             },
         };
-        if continuation.finish.is_none() {
-            continuation.end(Finish::Interrupted);
+        if text.finish.is_none() {
+            text.end(Finish::Interrupted);
         }
-        let piece = continuation.new_text();
+        let piece = text.new_text();
         if !piece.is_empty() {
-            on_event(job, TokenEvent { continuation: i, token: None, piece, n_together: 0, logprobs: None });
+            on_event(id, TokenEvent { text: i, token: None, piece, n_together: 0, logprobs: None });
         }
-        Ok(JobOutput::of(continuation))
+        Ok(Some(text))
     }
 
     /// Ends the running texts for which `ends` returns true, with [`Finish::Interrupted`].
-    pub(super) fn interrupt(&mut self, ends: impl Fn(&Sequence) -> bool, hear: &mut Hear<'_>) {
+    pub(super) fn interrupt(&mut self, ends: impl Fn(&Text) -> bool, hear: &mut Hear<'_>) {
         let mut teller = Teller { vocab: None, hear, is_broken: false };
-        for (i, sequence) in self.sequences.iter_mut().enumerate().filter(|(_, sequence)| sequence.is_live() && ends(sequence)) {
-            teller.end(i, sequence, Finish::Interrupted);
+        for (i, text) in self.texts.iter_mut().enumerate().filter(|(_, text)| text.is_live() && ends(text)) {
+            teller.end(i, text, Finish::Interrupted);
         }
     }
 
-    /// Removes the jobs that have ended. Returns the sequences of all removed jobs that were not cancelled.
-    fn retire(&mut self) -> Result<Vec<Sequence>> {
+    /// Removes the texts that have ended. Returns the texts of all removed texts that were not cancelled.
+    fn retire(&mut self) -> Result<Vec<Text>> {
         let mut all = Vec::new();
-        while let Some(i) = self.sequences.iter().position(Sequence::has_ended) {
-            let sequence = self.remove(i)?;
-            if !sequence.is_cancelled {
-                all.push(sequence);
+        while let Some(i) = self.texts.iter().position(Text::has_ended) {
+            let text = self.remove(i)?;
+            if !text.is_cancelled {
+                all.push(text);
             }
         }
         Ok(all)
     }
 
-    fn remove(&mut self, i: usize) -> Result<Sequence> {
+    fn remove(&mut self, i: usize) -> Result<Text> {
         self.has_samplers = false;
         self.fork_followers(i)?;
-        let sequence = self.sequences.remove(i);
-        self.guesses.forget(sequence.job);
-        let (job, slot) = (sequence.job, sequence.continuation.slot);
-        match sequence.at_end {
-            AtEnd::Keep | AtEnd::KeepWhole if sequence.error.is_none() => self.kept.push(KeptSlot { job, slot, is_end: true }),
-            AtEnd::Keep | AtEnd::KeepWhole | AtEnd::Close => self.session.borrow_mut().close(slot)?,
-            AtEnd::Stay => {}
+        let text = self.texts.remove(i);
+        self.guesses.forget(text.id);
+        let (keeps, id, slot) = (&text.spec.keeps, text.id, text.slot);
+        match (keeps.own, keeps.end && text.error.is_none()) {
+            (true, _) => {}
+            (false, true) => self.kept.push(KeptSlot { id, slot, is_end: true }),
+            (false, false) => self.session.borrow_mut().close(slot)?,
         }
-        Ok(sequence)
+        Ok(text)
     }
 
-    /// Returns the continuations of all jobs that still run, with their ids.
-    pub(super) fn into_continuations(self) -> impl Iterator<Item = (JobId, Continuation)> {
-        self.sequences.into_iter().map(|sequence| (sequence.job, sequence.continuation))
+    /// Returns all texts that still run.
+    pub(super) fn into_texts(self) -> Vec<Text> {
+        self.texts
     }
 }

@@ -1,6 +1,7 @@
 //! Computes one vector per text, for callers that wait until all texts are read.
 
-use super::batcher::{Batcher, Job};
+use super::batcher::Batcher;
+use super::text::TextSpec;
 use super::vectors::{EmbedOptions, VectorRule};
 use super::{Model, Session};
 use crate::error::Result;
@@ -105,12 +106,12 @@ impl Embedder {
         texts.iter().try_for_each(|tokens| self.rule.check(self.session.model(), tokens))?;
         let total = texts.iter().map(|tokens| tokens.len()).sum();
         let mut vectors = vec![Vec::new(); texts.len()];
-        let jobs = texts.iter().map(|tokens| (None, Job::vector(tokens.to_vec(), self.rule.clone())));
+        let specs = texts.iter().map(|tokens| (None, TextSpec::vector(tokens.to_vec(), self.rule.clone())));
         let mut take = |batcher: &mut Batcher<&mut Session>| {
-            batcher.take_pooled().into_iter().for_each(|(job, vector)| vectors[job.index()] = vector);
+            batcher.take_pooled().into_iter().for_each(|(id, vector)| vectors[id.index()] = vector);
             Ok(())
         };
-        Batcher::new(&mut self.session).read_all(jobs, total, progress, &mut take)?;
+        Batcher::new(&mut self.session).read_all(specs, total, progress, &mut take)?;
         Ok(vectors)
     }
 }

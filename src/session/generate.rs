@@ -1,8 +1,8 @@
 //! Generates text: samples tokens, ends texts, passes new text to the caller, and continues several texts in one batch.
 
-use super::batcher::{Batcher, Sequence};
-use super::continuation::nothing_to_continue;
-use super::{Continuation, Finish, JobId, Limits, Session, Slot, TokenEvent};
+use super::batcher::Batcher;
+use super::text::{Finish, Limits, Text, TextId, TextSpec, TokenEvent, nothing_to_continue};
+use super::{Session, Slot};
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::vocab::Vocab;
@@ -31,7 +31,7 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// Times and numbers of tokens. [`Session::continue_many`] sums them over its continuations.
+/// Times and numbers of tokens. [`Session::continue_many`] sums them over its texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// The time in the engine's queue, in milliseconds: from the end of `submit` until the request receives its slots. 0 without an engine.
@@ -146,69 +146,65 @@ impl Session {
         let prefill_ms = started.elapsed().as_secs_f64() * 1e3;
         let mut sampler = Sampler::new(sampling.clone());
         sampler.read(&prompt);
-        let mut continuations = [Continuation::new(slot, sampler, limits)];
-        continuations[0].begin_after(&[], &prompt, self.model().vocab());
-        let mut timings = self.continue_many(&mut continuations, limits, &mut |event| on_piece(event.piece))?;
+        let mut texts = [Text::after(slot, sampler, limits)];
+        texts[0].begin_after(&[], &prompt, self.model().vocab());
+        let mut timings = self.continue_many(&mut texts, &mut |event| on_piece(event.piece))?;
         (timings.prefill_ms, timings.prefill_tokens) = (prefill_ms, prompt.len());
-        let [continuation] = continuations;
-        let finish = continuation.finish.unwrap_or(Finish::Interrupted);
-        Ok(Generated { prompt, tokens: continuation.tokens, text: continuation.text, finish, timings })
+        let [text] = texts;
+        let finish = text.reason();
+        Ok(Generated { prompt, tokens: text.tokens, text: text.text, finish, timings })
     }
 
-    /// Prepares a continuation whose slot must still read `n_unread` tokens. Sets the stop ids, the length limit, and the ids that end a repetition
-    /// for the DRY penalty.
-    pub(super) fn bound(&mut self, continuation: &mut Continuation, limits: &Limits, n_unread: usize) -> Result<()> {
-        let room = self.n_left(continuation.slot)?.map(|n| n.saturating_sub(n_unread));
-        continuation.stop_ids = limits.stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
-        continuation.limit(limits.max_tokens, room);
-        self.tell_breakers(&mut continuation.sampler)
+    /// Prepares a text, whose slot must still read its unread tokens. Sets the stop ids, the length limit, and the ids that end a repetition for the
+    /// DRY penalty.
+    pub(super) fn bound(&mut self, text: &mut Text) -> Result<()> {
+        let room = self.n_left(text.slot)?.map(|n| n.saturating_sub(text.unread.len()));
+        let Limits { max_tokens, stop_ids, .. } = &text.spec.limits;
+        text.stop_ids = stop_ids.clone().unwrap_or_else(|| self.model().facts().stop_ids.clone());
+        text.limit(*max_tokens, room);
+        self.tell_breakers(&mut text.spec.sampler)
     }
 
-    /// Continues all continuations in one batch, each from its slot's logits, until all have finished. Calls `on_event` for each token and each new
+    /// Continues all texts in one batch, each from its slot's logits, until all have finished. Calls `on_event` for each token and each new
     /// piece of text. Afterwards, each slot has read its whole text, including the last token, but not the stop id. Returns how long decoding took,
     /// and how many tokens were decoded.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. Some continuations need the host: those with a processor, a constraint,
+    /// A GPU also samples, several tokens ahead of the caller. Some texts need the host: those with a processor, a constraint,
     /// log-probabilities, or settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all.
     /// Host and GPU sample the same ids.
     ///
-    /// With several continuations, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise results
-    /// may differ in rounding between runs: the kernels depend on how many continuations are still running, and when a finished continuation leaves
+    /// With several texts, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise results
+    /// may differ in rounding between runs: the kernels depend on how many texts are still running, and when a finished text leaves
     /// the batch depends on measured times.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does
     /// not predict tokens, such as a classifier; `Device` if the device failed; the errors of constraints.
-    pub fn continue_many(
-        &mut self,
-        continuations: &mut [Continuation],
-        limits: &Limits,
-        on_event: &mut dyn FnMut(TokenEvent<'_>) -> ControlFlow<()>,
-    ) -> Result<Timings> {
+    pub fn continue_many(&mut self, texts: &mut [Text], on_event: &mut dyn FnMut(TokenEvent<'_>) -> ControlFlow<()>) -> Result<Timings> {
         let started = Instant::now();
         let (stop, n_taken, is_broken) = (self.stop.clone(), Cell::new(0), Cell::new(false));
-        let mut hear = |job: JobId, event: TokenEvent<'_>| {
+        let mut hear = |id: TextId, event: TokenEvent<'_>| {
             n_taken.set(n_taken.get() + usize::from(event.token.is_some()));
-            let said = on_event(TokenEvent { continuation: job.index(), ..event });
+            let said = on_event(TokenEvent { text: id.index(), ..event });
             is_broken.set(is_broken.get() || said.is_break());
             said
         };
         self.model.check_speaks()?;
-        let (draft, n_texts) = (self.draft.clone(), continuations.len());
+        let (draft, n_texts) = (self.draft.clone(), texts.len());
         let mut batcher = Batcher::new(&mut *self);
         if let Some(draft) = draft {
             batcher.set_draft(&draft, n_texts)?;
         }
-        for continuation in continuations.iter_mut() {
+        for text in texts.iter_mut() {
             let session = batcher.session_mut();
-            session.bound(continuation, limits, 0)?;
-            if continuation.finish.is_none() && session.logits(continuation.slot)?.is_empty() {
+            session.bound(text)?;
+            if text.finish.is_none() && session.logits(text.slot)?.is_empty() {
                 return Err(nothing_to_continue());
             }
         }
-        for continuation in continuations.iter_mut() {
-            let ended = Continuation::ended(continuation.slot);
-            batcher.resume(std::mem::replace(continuation, ended), &mut hear);
+        for text in texts.iter_mut() {
+            let ended = Text::new(text.slot, TextSpec::unsampled(Vec::new()));
+            batcher.resume(std::mem::replace(text, ended), &mut hear);
         }
         let mut failed = None;
         while failed.is_none() && batcher.n_running() > 0 {
@@ -217,23 +213,27 @@ impl Session {
             }
             match batcher.begin_step().and_then(|()| batcher.land(&mut hear)) {
                 Ok(ended) => {
-                    for Sequence { job, continuation, error, .. } in ended {
-                        continuations[job.index()] = continuation;
-                        failed = failed.or(error);
+                    for mut text in ended {
+                        failed = failed.or(text.error.take());
+                        let index = text.id.index();
+                        texts[index] = text;
                     }
                 }
                 Err(e) => failed = Some(e),
             }
             is_broken.set(is_broken.get() || stop.load(Ordering::Relaxed));
         }
-        batcher.into_continuations().for_each(|(job, continuation)| continuations[job.index()] = continuation);
+        for text in batcher.into_texts() {
+            let index = text.id.index();
+            texts[index] = text;
+        }
         match failed {
             Some(e) => Err(e),
             None => Ok(Timings {
                 decode_ms: started.elapsed().as_secs_f64() * 1e3,
                 decode_tokens: n_taken.get(),
-                drafted_tokens: continuations.iter().map(|continuation| continuation.drafted).sum(),
-                accepted_tokens: continuations.iter().map(|continuation| continuation.accepted).sum(),
+                drafted_tokens: texts.iter().map(|text| text.drafted).sum(),
+                accepted_tokens: texts.iter().map(|text| text.accepted).sum(),
                 ..Timings::default()
             }),
         }

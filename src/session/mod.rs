@@ -9,7 +9,6 @@ mod blocks;
 mod breakers;
 mod caught;
 mod chunk;
-mod continuation;
 mod convert;
 mod definition;
 mod embed;
@@ -39,16 +38,15 @@ mod slots;
 mod snapshot;
 mod speculation;
 mod state;
+mod text;
 mod vectors;
 mod vocabulary;
 mod work;
 
-pub use batcher::{Batcher, Done, Job, JobId, JobOutput, Keeps, KeptSlot};
+pub use batcher::{Batcher, Done};
 pub use caught::Panicked;
 pub use caught::caught;
 pub use caught::describe;
-pub use continuation::nothing_to_continue;
-pub use continuation::{Continuation, Finish, Limits, Processor, TokenEvent};
 pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
@@ -72,6 +70,7 @@ pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use speculation::{MAX_GUESSES, MOST_GUESSES, Speculate, Speculation};
 pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
+pub use text::{Finish, Keeps, KeptSlot, Limits, Processor, Text, TextId, TextSpec, TokenEvent, nothing_to_continue};
 pub use vectors::{EmbedOptions, Pooling, VectorRule};
 pub use vocabulary::vocabulary;
 
@@ -117,7 +116,7 @@ pub struct Session {
     chunk: Chunk,
     stop: Arc<AtomicBool>,
     /// True if the device samples. Normally false on the CPU, on software adapters, for several devices and for streamed layers. Even if true, the
-    /// host samples while a continuation needs it ([`Continuation::needs_host`]).
+    /// host samples while a text needs it (`Text::needs_host`).
     draws_ahead: bool,
     /// True if texts may guess: there are pages for guesses, or the model needs none.
     may_guess: bool,

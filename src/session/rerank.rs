@@ -3,7 +3,8 @@
 //! The embedding model reads document and query as one text. The state matrices of some of its layers become the initial state of the reranker, a
 //! small RWKV-7. The reranker reads one token. Two layers on the host compute the score from the hidden state after this token.
 
-use super::batcher::{Batcher, Job};
+use super::batcher::Batcher;
+use super::text::TextSpec;
 use super::vectors::product;
 use super::work::{Cut, Wanted};
 use super::{Model, Session, Slot, Snapshot};
@@ -200,7 +201,7 @@ impl Reranker {
     ) -> Result<()> {
         let Reranker { reader, scorer } = self;
         let total = texts.iter().map(|(_, tokens)| tokens.len()).sum();
-        let jobs = texts.into_iter().map(|(from, tokens)| (from, Job::read(tokens)));
+        let jobs = texts.into_iter().map(|(from, tokens)| (from, TextSpec::read(tokens)));
         let mut take = |batcher: &mut Batcher<&mut Session>| {
             let states = batcher.take_states().into_iter().map(|(job, state)| Ok((job.index(), state?)));
             read(scorer, states.collect::<Result<_>>()?)

@@ -10,8 +10,8 @@ impl Session {
         self.may_guess
     }
 
-    /// Lets a smaller model with the same vocabulary guess for the continuations of [`continue_many`](Self::continue_many) that take its guesses
-    /// ([`Continuation::speculation`](super::Continuation::speculation)).
+    /// Lets a smaller model with the same vocabulary guess for the texts of [`continue_many`](Self::continue_many) that take its guesses
+    /// ([`TextSpec::speculation`](super::TextSpec::speculation)).
     ///
     /// # Errors
     /// `Model` if the draft has another vocabulary or predicts no tokens.

@@ -1,6 +1,8 @@
 //! State files: safetensors files with the contents of a slot. A state file is written under a temporary name and then renamed, so no incomplete
 //! file remains.
 
+mod file;
+
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
@@ -13,6 +15,8 @@ use crate::weights::{Checkpoint, EXPECTED, NewTensor, Readers, read_safetensors}
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+
+use file::{StateFile, floats, from_hex, integers, number, penalty_counts};
 
 const WEIGHTS_HASH: &str = "weights_hash";
 const FORMAT_VERSION: &str = "1";
@@ -32,7 +36,7 @@ pub struct StateExtras<'a> {
     /// The state of the sampler.
     pub sampler: Option<&'a sample::Memory>,
     /// Bytes after the text that may still become part of it: an incomplete character, or the beginning of a stop text
-    /// ([`Continuation::pending`](super::Continuation::pending)).
+    /// ([`Text::pending`](super::Text::pending)).
     pub pending: &'a [u8],
     /// Keys and values of the caller's own metadata. Do not use keys that wingbeat writes: the caller's value would replace wingbeat's.
     pub metadata: &'a [(&'a str, String)],
@@ -46,7 +50,7 @@ pub struct LoadedState {
     /// The state of the sampler (penalty counts, position in the random stream and more), if it was saved.
     pub sampler: Option<sample::Memory>,
     /// Bytes after the text that may still become part of it: an incomplete character, or the beginning of a stop text. Pass them to
-    /// [`Continuation::begin_after`](super::Continuation::begin_after).
+    /// [`Text::begin_after`](super::Text::begin_after).
     pub pending: Vec<u8>,
     /// All metadata of the file: wingbeat's and the caller's keys with their values.
     pub metadata: BTreeMap<String, String>,
@@ -370,103 +374,4 @@ pub fn check_replaceable(path: &Path) -> Result<()> {
         return Err(e.at(path.display()).hint("choose another name for the state file"));
     }
     Ok(())
-}
-
-/// The content of a state file before it is written.
-struct StateFile {
-    metadata: BTreeMap<String, String>,
-    tensors: Vec<(String, DType, Vec<usize>, Vec<u8>)>,
-}
-
-impl StateFile {
-    fn new(architecture: &str, hash: &str) -> StateFile {
-        let mut file = StateFile { metadata: BTreeMap::new(), tensors: Vec::new() };
-        file.put("format_version", FORMAT_VERSION.into());
-        file.put("architecture", architecture.into());
-        file.put(WEIGHTS_HASH, hash.into());
-        file.put("dtype", "f32".into());
-        file.put("wingbeat", env!("CARGO_PKG_VERSION").into());
-        file
-    }
-
-    fn put(&mut self, key: &str, value: String) {
-        self.metadata.insert(key.into(), value);
-    }
-
-    fn floats(&mut self, name: &str, shape: &[usize], values: &[f32]) {
-        let bytes = values.iter().flat_map(|v| v.to_le_bytes()).collect();
-        self.tensors.push((name.into(), DType::F32, shape.to_vec(), bytes));
-    }
-
-    fn integers<'a>(&mut self, name: &str, values: impl ExactSizeIterator<Item = &'a u32>) {
-        let shape = vec![values.len()];
-        self.tensors.push((name.into(), DType::I32, shape, values.flat_map(|v| v.to_le_bytes()).collect()));
-    }
-
-    /// Writes the file to `path`. Replaces an empty file or a state file there.
-    fn write(self, path: &Path) -> Result<()> {
-        check_replaceable(path)?;
-        let metadata = self.metadata.clone();
-        // A state may contain a user's text, so only its owner may read the file.
-        write_for(Readers::Owner, path, &metadata, self.entries(), &mut |_, _| ())
-    }
-
-    /// Returns the bytes of the file.
-    fn bytes(self) -> Result<Vec<u8>> {
-        let metadata = self.metadata.clone();
-        safetensors_bytes(&metadata, self.entries())
-    }
-
-    fn entries(self) -> Vec<NewTensor<'static>> {
-        let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| NewTensor {
-            name,
-            dtype,
-            shape,
-            data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, Path::new("state")))),
-        };
-        self.tensors.into_iter().map(entry).collect()
-    }
-}
-
-fn floats(tensors: &Tensors<'_>, name: &str, shape: &[usize]) -> Result<Vec<f32>> {
-    let at = |text: String| Error::file(text).at(format!("tensor {name}"));
-    match tensors.get(name) {
-        Some((dtype, found, bytes)) if found == shape => crate::tensor::View::dense(*dtype, shape, bytes)?.to_f32().map_err(|e| e.at(name)),
-        Some((_, found, _)) => Err(at(format!("the model needs the shape {shape:?}, found the shape {found:?}"))),
-        None => Err(at(format!("the tensor is missing; the model needs it with the shape {shape:?}"))),
-    }
-}
-
-/// Reads the tensor `name` as a list of at most `most` integers. Returns `None` if the file has no tensor of this name.
-fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec<u32>>> {
-    let at = |e: Error| e.at(name);
-    let Some((dtype, _, bytes)) = tensors.get(name) else { return Ok(None) };
-    let n = bytes.len() / 4;
-    if *dtype != DType::I32 {
-        return Err(at(Error::file(format!("expected numbers of type I32, found {dtype}"))));
-    }
-    if n > most {
-        return Err(at(Error::file(format!("expected at most {most} numbers in this tensor, found {n} numbers"))));
-    }
-    let mut numbers = room(n, "a list of numbers").map_err(at)?;
-    numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
-    Ok(Some(numbers))
-}
-
-/// Parses bytes from pairs of hexadecimal digits.
-fn from_hex(text: &str) -> Result<Vec<u8>> {
-    let wrong = || Error::file(format!("expected pairs of hexadecimal digits as metadata value {PENDING}, found {:?}", short(text, 40)));
-    let digits = text.as_bytes().chunks_exact(2);
-    let byte = |pair: &[u8]| u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok();
-    let bytes: Option<Vec<u8>> = if digits.remainder().is_empty() { digits.map(byte).collect() } else { None };
-    bytes.ok_or_else(wrong)
-}
-
-fn number<T: std::str::FromStr>(key: &str, text: &str) -> Result<T> {
-    text.parse().map_err(|_| Error::file(format!("expected a number as metadata value {key}, found {:?}", short(text, 40))))
-}
-
-/// Clears bit 31, the flag [`sample::SEEN`], in each penalty count. A valid count does not have this bit, but a damaged file may.
-fn penalty_counts(counts: Vec<u32>) -> Vec<u32> {
-    counts.into_iter().map(|n| n & (sample::SEEN - 1)).collect()
 }

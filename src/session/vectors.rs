@@ -236,7 +236,7 @@ pub(super) fn product(matrix: &[f32], x: &[f32]) -> Vec<f32> {
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests {
     use super::*;
-    use crate::session::{Batcher, Job, ModelSource, Options, Output, Session};
+    use crate::session::{Batcher, ModelSource, Options, Output, Session, TextSpec};
 
     #[test]
     fn a_panic_is_an_error_of_its_job_alone() {
@@ -247,12 +247,12 @@ mod tests {
         let empty = || TaskLayers { first: Vec::new(), second: Vec::new(), weight: Vec::new(), bias: Vec::new() };
         let bad = Arc::new(VectorRule { rows: Rows::Ends(2, empty()), normalise: true });
         let mut batcher = Batcher::new(Session::new(&model, 2).unwrap());
-        let jobs = [good.clone(), bad].map(|rule| batcher.add(Job::vector(vec![1, 2], rule)).unwrap());
+        let jobs = [good.clone(), bad].map(|rule| batcher.add(TextSpec::vector(vec![1, 2], rule)).unwrap());
         let mut ended = batcher.step(&mut |_, _| ()).unwrap();
-        ended.sort_by_key(|done| done.job);
+        ended.sort_by_key(|done| done.id);
         assert!(ended[0].output.is_ok() && ended[1].output.as_ref().unwrap_err().message.starts_with("internal error: "));
         assert!(batcher.take_pooled().iter().map(|(job, _)| *job).eq([jobs[0]]) && batcher.n_free() == 2);
-        batcher.add(Job::vector(vec![3], good)).unwrap();
+        batcher.add(TextSpec::vector(vec![3], good)).unwrap();
         assert_eq!((batcher.step(&mut |_, _| ()).unwrap().len(), batcher.take_pooled().len()), (1, 1));
     }
 }

@@ -15,9 +15,9 @@ fn continuations_of_one_state_are_those_of_single_streams() {
         let first = session.open().unwrap();
         session.prefill(first, &tokens).unwrap();
         let slots = [first, session.fork(first).unwrap(), session.fork(first).unwrap()];
-        let mut continuations: Vec<Continuation> =
-            slots.iter().enumerate().map(|(i, s)| Continuation::new(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
-        session.continue_many(&mut continuations, &limits, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
+        let mut continuations: Vec<Text> =
+            slots.iter().enumerate().map(|(i, s)| Text::after(*s, Sampler::new(sampling(i as u64)), &limits)).collect();
+        session.continue_many(&mut continuations, &mut |_| std::ops::ControlFlow::Continue(())).unwrap();
         for (i, continuation) in continuations.iter().enumerate() {
             let mut single = Session::new(&model, 1).unwrap();
             let made =
@@ -45,10 +45,10 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         let mut single = Session::new(model, 1).unwrap();
         let slot = single.open().unwrap();
         single.prefill(slot, &tokens).unwrap();
-        let mut continuations = [Continuation::new(slot, Sampler::new(sampling.clone()), &limits)];
-        single.continue_many(&mut continuations, &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+        let mut continuations = [Text::after(slot, Sampler::new(sampling.clone()), &limits)];
+        single.continue_many(&mut continuations, &mut |_| ControlFlow::Continue(())).unwrap();
         let [continuation] = continuations;
-        (continuation.tokens, continuation.text, continuation.sampler.memory())
+        (continuation.tokens, continuation.text, continuation.spec.sampler.memory())
     };
     let alone: Vec<_> = all.iter().map(alone).collect();
     let mut n_ahead = [0; 2];
@@ -56,24 +56,24 @@ fn mixed_texts(name: &str, model: &Model) -> usize {
         let mut session = Session::new(model, 8).unwrap();
         let first = session.open().unwrap();
         session.prefill(first, &tokens).unwrap();
-        let mut continuations: Vec<Continuation> = Vec::new();
+        let mut continuations: Vec<Text> = Vec::new();
         for sampling in &all[3 - n_of_host..] {
-            continuations.push(Continuation::new(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
+            continuations.push(Text::after(session.fork(first).unwrap(), Sampler::new(sampling.clone()), &limits));
         }
         // These continuations begin with 12 tokens that count as generated, so they end after 8 further tokens.
         continuations[..n_of_host].iter_mut().for_each(|continuation| continuation.tokens = vec![0; 12]);
         let mut hear = |event: wingbeat::low_level::session::TokenEvent<'_>| {
-            n_ahead[usize::from(event.continuation >= n_of_host)] += usize::from(event.n_together > 1);
+            n_ahead[usize::from(event.text >= n_of_host)] += usize::from(event.n_together > 1);
             ControlFlow::Continue(())
         };
-        session.continue_many(&mut continuations, &limits, &mut hear).unwrap();
+        session.continue_many(&mut continuations, &mut hear).unwrap();
         for (i, continuation) in continuations.iter().enumerate() {
             let (tokens, text, memory) = &alone[3 - n_of_host + i];
             if i < n_of_host {
                 assert!(continuation.tokens[12..] == tokens[..8] && text.starts_with(&continuation.text), "{name}: {n_of_host}, {i}");
             } else {
                 assert_eq!(
-                    (&continuation.tokens, &continuation.text, &continuation.sampler.memory()),
+                    (&continuation.tokens, &continuation.text, &continuation.spec.sampler.memory()),
                     (tokens, text, memory),
                     "{name}: {n_of_host}, {i}"
                 );

@@ -2,7 +2,7 @@
 
 use super::DeviceReport;
 use serde::Serialize;
-use wingbeat::low_level::session::{Continuation, Model, Timings};
+use wingbeat::low_level::session::{Model, Text, Timings};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct GenerateReport {
@@ -50,7 +50,7 @@ pub struct ChoiceReport {
 }
 
 impl ChoiceReport {
-    pub fn new(continuation: &Continuation, has_vocab: bool) -> ChoiceReport {
+    pub fn new(continuation: &Text, has_vocab: bool) -> ChoiceReport {
         ChoiceReport {
             own_seed: None,
             tokens: continuation.tokens.clone(),

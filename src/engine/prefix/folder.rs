@@ -22,7 +22,7 @@ pub struct Folder {
     /// The maximum size of all files in the folder together, in bytes.
     pub bytes: u64,
     left: Vec<Left>,
-    jobs: Sender<Job>,
+    jobs: Sender<TextSpec>,
     done: Receiver<Written>,
 }
 
@@ -36,7 +36,7 @@ pub struct Left {
     modified: SystemTime,
 }
 
-struct Job {
+struct TextSpec {
     entry: u64,
     path: PathBuf,
     namespace: String,
@@ -87,7 +87,7 @@ impl Folder {
         hash.update(namespace);
         tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
         let path = self.path.join(format!("{}.state", hex(hash.finalize().as_slice())));
-        let job = Job { entry, path: path.clone(), namespace: namespace.into(), tokens: tokens.to_vec(), snapshot };
+        let job = TextSpec { entry, path: path.clone(), namespace: namespace.into(), tokens: tokens.to_vec(), snapshot };
         self.jobs.try_send(job).is_ok().then_some(path)
     }
 
@@ -132,7 +132,7 @@ fn read_left(path: &Path, model: &Model) -> Option<Left> {
     is_of_model.then(|| Left { path: path.into(), bytes, namespace, tokens: read.tokens, has_logits: read.has_logits, modified })
 }
 
-fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Result<()> {
+fn start_writer(model: Model, jobs: Receiver<TextSpec>, done: Sender<Written>) -> Result<()> {
     let work = move || {
         while let Ok(Some(job)) = receive(&jobs) {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
@@ -144,7 +144,7 @@ fn start_writer(model: Model, jobs: Receiver<Job>, done: Sender<Written>) -> Res
     thread.map(drop).map_err(|e| Error::memory(format!("the thread that writes the prefix cache could not be started: {e}")))
 }
 
-fn write(model: &Model, job: &Job) -> Result<u64> {
+fn write(model: &Model, job: &TextSpec) -> Result<u64> {
     let metadata = [(NAMESPACE, job.namespace.clone())];
     job.snapshot.save(model, &job.path, StateExtras { tokens: Some(&job.tokens), metadata: &metadata, ..StateExtras::default() })?;
     fs::metadata(&job.path).map(|file| file.len()).map_err(|e| Error::io(e, &job.path))

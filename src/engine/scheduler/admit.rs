@@ -10,7 +10,7 @@ use crate::engine::sequence::{Running, Sequence};
 use crate::engine::states::State;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::session::{Job, Keeps, Model, Slot, caught};
+use crate::session::{Keeps, Model, Slot, TextSpec, caught};
 use crate::vocab::Utf8Stream;
 use std::sync::Arc;
 use web_time::Instant;
@@ -106,7 +106,7 @@ impl Scheduler {
                 *seed = sampler.memory().seed;
             }
             sampler.read(&prompt[..from.n_tokens]);
-            let mut job = Job::new(unread.clone(), sampler, limits.clone());
+            let mut job = TextSpec::new(unread.clone(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
             job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;
@@ -123,6 +123,7 @@ impl Scheduler {
                 end: is_kept || request.save_state.is_some(),
                 whole: false,
                 pending: request.save_state.is_some() && !request.state_is_prefix,
+                own: false,
             };
             jobs.push(job);
         }

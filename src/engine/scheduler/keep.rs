@@ -18,7 +18,7 @@ pub struct Saving {
 impl Scheduler {
     /// Turns the slots that the batcher kept for the engine into named states and cache entries. `done` has the continuations that ended in this
     /// step.
-    pub(super) async fn keep(&mut self, done: &[Done]) {
+    pub(super) async fn keep(&mut self, done: &mut [Done]) {
         // An engine with a reranker generates no texts, so it keeps slots only for scores.
         if self.scorer.is_some() {
             return self.score();
@@ -28,22 +28,24 @@ impl Scheduler {
         }
     }
 
-    async fn keep_slot(&mut self, KeptSlot { job, slot, is_end }: KeptSlot, done: &[Done]) -> Result<()> {
-        let tokens = done.iter().find(|done| done.job == job).and_then(|done| Some(done.output.as_ref().ok()?.tokens.as_slice()));
-        if self.keep_passage(job, slot, is_end, tokens.unwrap_or_default())? {
-            return Ok(());
-        }
-        let output = done.iter().find(|done| done.job == job).and_then(|done| done.output.as_ref().ok()).filter(|_| is_end);
+    async fn keep_slot(&mut self, KeptSlot { id, slot, is_end }: KeptSlot, done: &mut [Done]) -> Result<()> {
+        let ended = {
+            let text = done.iter().find(|done| done.id == id).and_then(|done| done.output.as_ref().ok());
+            if self.keep_passage(id, slot, is_end, text.map_or(&[], |text| &text.tokens))? {
+                return Ok(());
+            }
+            text.filter(|_| is_end).map(|text| (text.tokens.clone(), text.spec.sampler.memory(), text.pending()))
+        };
         let session = self.batcher.session_mut();
-        let request = self.sequences.get_mut(&job).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
-        let (Some((request, sequence)), true) = (request, output.is_some() || !is_end) else {
+        let request = self.sequences.get_mut(&id).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
+        let (Some((request, sequence)), true) = (request, ended.is_some() || !is_end) else {
             return session.close(slot);
         };
         let mut tokens = request.prompt.to_vec();
-        tokens.extend(output.iter().flat_map(|output| &output.tokens));
+        tokens.extend(ended.iter().flat_map(|(said, ..)| said));
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
-        if let (Some((namespace, name)), Some(output)) = (&request.saves, output) {
+        if let (Some((namespace, name)), Some((_, memory, pending))) = (&request.saves, ended) {
             // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill_awaited(slot, rest).await {
@@ -53,7 +55,7 @@ impl Scheduler {
             }
             let (shared, tokens) = (&self.shared, request.tokens_before(&tokens));
             let snapshot = session.snapshot_awaited(slot).await;
-            let state = snapshot.map(|snapshot| State::new(snapshot, output.sampler.memory(), output.pending.clone(), tokens));
+            let state = snapshot.map(|snapshot| State::new(snapshot, memory, pending, tokens));
             sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
         }
         match &request.namespace {

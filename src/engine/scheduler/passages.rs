@@ -4,7 +4,7 @@ use super::Scheduler;
 use super::admit::Beginning;
 use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space};
 use crate::error::{Error, Result};
-use crate::session::{Batcher, Done, Job, JobId, Slot, TokenEvent};
+use crate::session::{Batcher, Done, Slot, TextId, TextSpec, TokenEvent};
 use std::collections::{HashMap, VecDeque};
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use std::sync::atomic::Ordering;
 pub struct Passages {
     /// Passages without a slot, in the order of arrival.
     pub waiting: VecDeque<(Passage, Line)>,
-    running: HashMap<JobId, Running>,
+    running: HashMap<TextId, Running>,
 }
 
 /// A passage that has a slot.
@@ -50,7 +50,7 @@ impl Passages {
     }
 
     /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the job is not a passage.
-    pub fn hear(&mut self, job: JobId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
+    pub fn hear(&mut self, job: TextId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);
         Some(passage.line.ask(Heard::Event(event.token, event.piece.into())))
@@ -133,7 +133,7 @@ impl Scheduler {
     }
 
     /// Adds a job that continues `from`, and closes `from`.
-    fn add_from(&mut self, from: Option<Slot>, job: Job) -> Result<JobId> {
+    fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
         let session = self.batcher.session_mut();
         // `from` keeps the blocks that it shares with a cache entry, even if the entry has to leave the device.
         let room = self.cache.lend(0, session);
@@ -160,7 +160,7 @@ impl Scheduler {
         }
         for job in broken {
             let _ = self.batcher.cancel(job, &mut |_, _| ());
-            self.keep(&[]).await;
+            self.keep(&mut []).await;
             if let Some(passage) = self.passages.running.remove(&job) {
                 let e = Error::interrupted(passage.n_told, passage.prompt.len() - passage.n_cached);
                 passage.line.end(Err(e));
@@ -169,7 +169,7 @@ impl Scheduler {
     }
 
     /// Takes a slot that the batcher kept for a passage: pins it, or makes it an entry of the cache. Returns `false` if the job is not a passage.
-    pub(super) fn keep_passage(&mut self, job: JobId, slot: Slot, is_end: bool, tokens: &[u32]) -> Result<bool> {
+    pub(super) fn keep_passage(&mut self, job: TextId, slot: Slot, is_end: bool, tokens: &[u32]) -> Result<bool> {
         let is_last = self.sequences.is_empty() && self.passages.n_running() == 1;
         let Some(passage) = self.passages.running.get_mut(&job) else { return Ok(false) };
         let session = self.batcher.session_mut();
@@ -189,7 +189,7 @@ impl Scheduler {
 
     /// Ends a passage. Returns `done` if the job is not a passage.
     pub(super) fn end_passage(&mut self, done: Done) -> Option<Done> {
-        let Some(mut passage) = self.passages.running.remove(&done.job) else { return Some(done) };
+        let Some(mut passage) = self.passages.running.remove(&done.id) else { return Some(done) };
         passage.tell(0);
         let passed = done.output.map(|output| Passed {
             output,

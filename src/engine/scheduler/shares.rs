@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::error::{Error, Kind};
 use crate::exec::wait::MAY_BLOCK;
-use crate::session::JobId;
+use crate::session::TextId;
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use web_time::Instant;
@@ -26,7 +26,7 @@ pub enum What {
     /// The index of a waiting request.
     Waiting(usize),
     /// A continuation that was swapped out.
-    Swapped(JobId),
+    Swapped(TextId),
 }
 
 impl Scheduler {
@@ -90,11 +90,11 @@ impl Scheduler {
     }
 
     /// Returns continuations that have `n_missing` slots together, or an empty list if too few may give way to `next`.
-    fn who_gives_way(&self, next: &Next, mut n_missing: usize) -> Vec<JobId> {
+    fn who_gives_way(&self, next: &Next, mut n_missing: usize) -> Vec<TextId> {
         let mut who = Vec::new();
         let mut running = self.n_running();
         // Of each namespace, the continuation that has had its slot for longest comes last.
-        let mut of: HashMap<&str, Vec<(Instant, JobId, usize)>> = HashMap::new();
+        let mut of: HashMap<&str, Vec<(Instant, TextId, usize)>> = HashMap::new();
         for (&job, sequence) in &self.sequences {
             let (Some(since), Some(request)) = (sequence.since, self.running.get(&sequence.request)) else { continue };
             let n_slots = self.batcher.n_swappable(job);
@@ -136,7 +136,7 @@ impl Scheduler {
 
     /// Copies the slots of a continuation to host memory, and frees the slots. If the memory for such copies is full, ends texts that were swapped
     /// out and whose readers are slow. Returns whether the slots are free.
-    fn swap_out(&mut self, job: JobId) -> bool {
+    fn swap_out(&mut self, job: TextId) -> bool {
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return false };
         let n_bytes = self.batcher.swap_bytes(job);
         while self.batcher.swapped_bytes() + n_bytes > self.shared.options.swap_bytes {
@@ -157,7 +157,7 @@ impl Scheduler {
     }
 
     /// Gives `n_slots` slots to a continuation that was swapped out.
-    pub(super) fn resume(&mut self, job: JobId, n_slots: usize) {
+    pub(super) fn resume(&mut self, job: TextId, n_slots: usize) {
         self.cache.make_room(n_slots, self.batcher.session_mut());
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return };
         match self.batcher.swap_in(job) {
@@ -171,7 +171,7 @@ impl Scheduler {
     }
 
     /// Records when a continuation got its slot. If `is_group`, all continuations of the request wait for the same prompt, and have the same time.
-    fn set_since(&mut self, job: JobId, is_group: bool, since: Option<Instant>) {
+    fn set_since(&mut self, job: TextId, is_group: bool, since: Option<Instant>) {
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return };
         for (other, sequence) in &mut self.sequences {
             if *other == job || is_group && sequence.request == request {

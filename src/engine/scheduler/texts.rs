@@ -3,7 +3,7 @@
 use super::Scheduler;
 use crate::engine::event::Event;
 use crate::engine::sequence::{Running, Sequence};
-use crate::session::Job;
+use crate::session::TextSpec;
 use web_time::Instant;
 
 impl Scheduler {
@@ -17,8 +17,8 @@ impl Scheduler {
         let id = *texts.request.get_or_insert(self.n_requests);
         let (is_first, has_more) = (index == 0, !texts.waiting.is_empty());
         let job = match &texts.rule {
-            Some(rule) => Job::vector(tokens, rule.clone()),
-            None => Job::read(tokens),
+            Some(rule) => TextSpec::vector(tokens, rule.clone()),
+            None => TextSpec::read(tokens),
         };
         if is_first {
             let began = Instant::now();

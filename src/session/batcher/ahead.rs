@@ -44,29 +44,29 @@ pub struct Ahead {
     step: Step,
     moves: Vec<Move>,
     n_steps: usize,
-    /// Sampled ids, `[n_steps, sequences]`.
+    /// Sampled ids, `[n_steps, texts]`.
     ids: Vec<u32>,
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Begins a submission of several steps for the sequences in `order`, which have exactly one unread token each. In each step, the device reads
-    /// one token per sequence and samples the next.
+    /// Begins a submission of several steps for the texts in `order`, which have exactly one unread token each. In each step, the device reads
+    /// one token per text and samples the next.
     pub(super) fn begin_drawing(&mut self) -> Result<Flight> {
         if !self.has_samplers {
             self.send_samplers()?;
         }
-        let Batcher { session, sequences, order, ahead, has_samplers, .. } = self;
+        let Batcher { session, texts, order, ahead, has_samplers, .. } = self;
         *has_samplers = false;
         let session: &mut Session = session.borrow_mut();
         let Ahead { pace, step, moves, n_steps, .. } = ahead;
-        let n = order.iter().map(|&i| sequences[i].continuation.n_left()).fold(pace.0, usize::min);
+        let n = order.iter().map(|&i| texts[i].n_left()).fold(pace.0, usize::min);
         *n_steps = n;
         step.clear();
         moves.clear();
         for (row, &i) in (0..).zip(order.iter()) {
-            let slot = sequences[i].continuation.slot;
+            let slot = texts[i].slot;
             let go = session.pages.leave(session.contents(slot)?.page);
-            step.tokens.push(sequences[i].unread[0]);
+            step.tokens.push(texts[i].unread[0]);
             session.add_run(step, slot, go.run(row, 1), n)?;
             step.outputs.push(row);
             moves.push(go);
@@ -80,11 +80,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(Flight::Drawing)
     }
 
-    /// Copies the samplers of the sequences in `order` to the device.
+    /// Copies the samplers of the texts in `order` to the device.
     fn send_samplers(&mut self) -> Result<()> {
-        let Batcher { session, sequences, order, .. } = self;
+        let Batcher { session, texts, order, .. } = self;
         let session: &mut Session = session.borrow_mut();
-        let samplers: Vec<&Sampler> = order.iter().map(|&i| &sequences[i].continuation.sampler).collect();
+        let samplers: Vec<&Sampler> = order.iter().map(|&i| &texts[i].spec.sampler).collect();
         let exempt = session.exempt();
         session.executor.begin_draws(&samplers, &exempt)
     }
@@ -92,7 +92,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, a text that continues
     /// has one unread token, its last token. A text that has ended may have several unread tokens.
     pub(super) fn finish_drawing(&mut self, hear: &mut Hear<'_>) -> Result<()> {
-        let Batcher { session, sequences, order, ahead, prefill, guesses, has_samplers, .. } = self;
+        let Batcher { session, texts, order, ahead, prefill, guesses, has_samplers, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let n = ahead.n_steps;
         if let Err(e) = session.check_failure().and_then(|()| session.executor.finish_ahead(&mut ahead.ids)) {
@@ -113,35 +113,35 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 break;
             }
             for (&i, &token) in order.iter().zip(drawn) {
-                let sequence = &mut sequences[i];
-                if sequence.is_stuck || !sequence.is_live() {
+                let text = &mut texts[i];
+                if text.is_stuck || !text.is_live() {
                     continue;
                 }
-                sequence.is_stuck = token == NOTHING;
-                if sequence.is_stuck {
+                text.is_stuck = token == NOTHING;
+                if text.is_stuck {
                     continue;
                 }
-                sequence.continuation.sampler.skip();
-                if teller.take(i, sequence, token, n) {
-                    sequence.unread.push(token);
+                text.spec.sampler.skip();
+                if teller.take(i, text, token, n) {
+                    text.unread.push(token);
                 }
             }
         }
         let keeps = session.model.context().is_some();
         for (&i, go) in order.iter().zip(&ahead.moves) {
-            let sequence = &mut sequences[i];
-            if sequence.unread.len() > n {
+            let text = &mut texts[i];
+            if text.unread.len() > n {
                 // All sampled tokens belong to the text, so the slot moves to the page that the submission wrote.
-                let contents = session.slots.get_mut(sequence.continuation.slot)?;
+                let contents = session.slots.get_mut(text.slot)?;
                 session.pages.finish_steps(go, n);
-                contents.advance(go.page_out, &sequence.unread[..n], keeps);
-                sequence.unread.drain(..n);
+                contents.advance(go.page_out, &text.unread[..n], keeps);
+                text.unread.drain(..n);
             } else {
                 // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives a bit-identical state.
                 session.pages.cancel(go);
-                sequence.is_stuck |= !sequence.is_live() || teller.is_broken;
+                text.is_stuck |= !text.is_live() || teller.is_broken;
             }
-            *has_samplers &= !sequence.is_stuck;
+            *has_samplers &= !text.is_stuck;
         }
         Ok(())
     }

@@ -3,10 +3,10 @@
 
 use crate::error::{Error, Result};
 use crate::session::caught;
-use crate::session::continuation::{Continuation, Draw, SLOW};
+use crate::session::text::{Drawing, Drawn, SLOW, Text};
 use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::mpsc::{RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use web_time::Instant;
@@ -27,20 +27,6 @@ pub struct Aside {
     most: Option<Duration>,
     /// The mean time of a draw, for each owner.
     means: HashMap<Arc<str>, Duration>,
-}
-
-/// A draw on another thread.
-pub struct Drawing {
-    result: Receiver<DrawnAside>,
-    begun: Instant,
-    is_slow: bool,
-}
-
-/// A draw that has ended.
-struct DrawnAside {
-    draw: Draw,
-    result: Result<Option<u32>>,
-    took: Duration,
 }
 
 type Task = Box<dyn FnOnce() + Send>;
@@ -76,17 +62,17 @@ impl Aside {
         self.lanes.n_ended.load(Ordering::SeqCst) > 0
     }
 
-    /// Begins to draw the next token of `continuation`, which has a constraint, from logits `[vocab]`.
-    pub fn begin(&self, continuation: &mut Continuation, logits: &[f32]) -> Option<Drawing> {
-        let mut draw = continuation.begin_draw(logits)?;
-        let (sender, result): (SyncSender<DrawnAside>, _) = sync_channel(1);
+    /// Begins to draw the next token of `text`, which has a constraint, from logits `[vocab]`.
+    pub fn begin(&self, text: &mut Text, logits: &[f32]) -> Option<Drawing> {
+        let mut draw = text.begin_draw(logits)?;
+        let (sender, result): (SyncSender<Drawn>, _) = sync_channel(1);
         let (lanes, wake, begun) = (self.lanes.clone(), self.wake.clone(), Instant::now());
-        let is_slow = self.means.get(&continuation.owner).is_some_and(|mean| *mean > SLOW);
+        let is_slow = self.means.get(&text.spec.owner).is_some_and(|mean| *mean > SLOW);
         let task = move || {
             let began = Instant::now();
             let result = caught(|| draw.run());
             lanes.n_ended.fetch_add(1, Ordering::SeqCst);
-            if sender.send(DrawnAside { draw, result, took: began.elapsed() }).is_err() {
+            if sender.send(Drawn { draw, result, took: began.elapsed() }).is_err() {
                 // The text has ended meanwhile, so no call of `take` will count this draw down.
                 lanes.n_ended.fetch_sub(1, Ordering::SeqCst);
             }
@@ -101,33 +87,33 @@ impl Aside {
     ///
     /// # Errors
     /// The error of the constraint; `Input` if the constraint has taken too much time.
-    pub fn take(&mut self, drawing: &Drawing, continuation: &mut Continuation, logits: &[f32]) -> Option<Result<Option<u32>>> {
+    pub fn take(&mut self, drawing: &Drawing, text: &mut Text, logits: &[f32]) -> Option<Result<Option<u32>>> {
         // A draw on this thread has ended already. A wait would need the clock of the standard library, which a browser does not have.
         let ended = drawing.result.try_recv().or_else(|_| {
             let patience = if drawing.is_slow { Duration::ZERO } else { PATIENCE.saturating_sub(drawing.begun.elapsed()) };
             drawing.result.recv_timeout(patience)
         });
-        let DrawnAside { draw, result, took } = match ended {
+        let Drawn { draw, result, took } = match ended {
             Ok(ended) => ended,
             Err(RecvTimeoutError::Timeout) => return None,
             Err(RecvTimeoutError::Disconnected) => return Some(Err(Error::device("a thread that draws tokens has ended"))),
         };
         self.lanes.n_ended.fetch_sub(1, Ordering::SeqCst);
-        let mean = self.means.entry(continuation.owner.clone()).or_default();
+        let mean = self.means.entry(text.spec.owner.clone()).or_default();
         *mean = (*mean * 3 + took) / 4;
-        let result = continuation.end_draw(draw, result, took, logits);
-        Some(self.check_time(continuation).and(result))
+        let result = text.end_draw(draw, result, took, logits);
+        Some(self.check_time(text).and(result))
     }
 
     /// Checks that the constraint of a text has not taken too much time.
     ///
     /// # Errors
     /// `Input` if the constraint has taken too much time.
-    pub fn check_time(&self, continuation: &Continuation) -> Result<()> {
-        let Some(most) = self.most.filter(|most| continuation.spent() > *most) else { return Ok(()) };
-        let (n, most) = (continuation.tokens.len(), most.as_secs_f64());
-        let text = format!("the rules of this text took more than {most} s of computing, for {n} tokens");
-        Err(Error::input(text).hint("use a simpler grammar or schema"))
+    pub fn check_time(&self, text: &Text) -> Result<()> {
+        let Some(most) = self.most.filter(|most| text.spent() > *most) else { return Ok(()) };
+        let (n, most) = (text.tokens.len(), most.as_secs_f64());
+        Err(Error::input(format!("the rules of this text took more than {most} s of computing, for {n} tokens"))
+            .hint("use a simpler grammar or schema"))
     }
 }
 

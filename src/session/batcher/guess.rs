@@ -1,13 +1,13 @@
 //! Speculation: a step also reads guesses of the next tokens, and the host samples after each of them as long as they are right. So one step can yield
 //! several tokens, and each token is sampled exactly as without guesses.
 
-use super::sequence::Sequence;
 use super::step::{Hear, Teller};
-use super::{Batcher, JobId};
+use super::{Batcher, TextId};
 use crate::error::{Error, Result};
 use crate::exec::wait::{MAY_BLOCK, would_block};
 use crate::session::propose::{Base, Draft, Offer, Pace, Proposer, Wish, free_proposers};
 use crate::session::speculation::{MAX_GUESSES, MOST_GUESSES, Speculate};
+use crate::session::text::Text;
 use crate::session::{Model, Session, caught};
 use std::borrow::{Borrow, BorrowMut};
 use web_time::Instant;
@@ -37,10 +37,10 @@ impl Default for Guesses {
     }
 }
 
-/// The guesses that a step could check for one sequence.
+/// The guesses that a step could check for one text.
 struct Candidate {
-    /// Index of the sequence.
-    sequence: usize,
+    /// Index of the text.
+    text: usize,
     /// Index of the proposer.
     by: usize,
     /// The guesses; empty if the proposer takes time and has not been asked yet.
@@ -70,24 +70,23 @@ impl Guesses {
         }
     }
 
-    /// Frees what the proposers have stored for a job.
-    pub fn forget(&mut self, job: JobId) {
-        self.proposers.iter_mut().for_each(|proposer| proposer.forget(job.index()));
+    /// Frees what the proposers have stored for a text.
+    pub fn forget(&mut self, id: TextId) {
+        self.proposers.iter_mut().for_each(|proposer| proposer.forget(id.index()));
     }
 
-    /// Returns the guesses of the best proposer for sequence `i`, at most `room`. Returns `None` if no proposer has a guess.
-    fn candidate(&mut self, i: usize, sequence: &mut Sequence, model: &Model, room: usize, n_rows: usize) -> Option<Candidate> {
-        let (key, n_unread, continuation) = (sequence.job.index(), sequence.unread.len(), &mut sequence.continuation);
-        let guessing = sequence.guessing.as_mut()?;
-        guessing.follow(&continuation.tokens);
-        let settings = continuation.speculation;
-        let most = settings.n_guesses.map_or(MOST_GUESSES, |n| n.min(MAX_GUESSES)).min(continuation.n_left() - 1).min(room);
+    /// Returns the guesses of the best proposer for text `i`, at most `room`. Returns `None` if no proposer has a guess.
+    fn candidate(&mut self, i: usize, text: &mut Text, model: &Model, room: usize, n_rows: usize) -> Option<Candidate> {
+        let (n_unread, settings, n_left) = (text.unread.len(), text.spec.speculation, text.n_left());
+        text.guessing.as_mut()?.follow(&text.tokens);
+        let most = settings.n_guesses.map_or(MOST_GUESSES, |n| n.min(MAX_GUESSES)).min(n_left - 1).min(room);
         if most == 0 {
             return None;
         }
         let mut best: Option<(f64, Candidate)> = None;
         let asked = |proposer: &dyn Proposer| settings.by.includes(proposer.kind()) && proposer.is_available();
         for (by, proposer) in self.proposers.iter_mut().enumerate().filter(|(_, proposer)| asked(proposer.as_ref())) {
+            let guessing = text.guessing.as_mut()?;
             let right = guessing.right(by, proposer.expected());
             let mut offer = Offer { right, seconds: proposer.seconds().unwrap_or(0.0), most, n_unread };
             let mut guesses = Vec::new();
@@ -95,28 +94,28 @@ impl Guesses {
                 offer.most = most.min(FIRST);
             }
             if proposer.seconds().is_none() {
-                let mut wish = [Wish { key, tokens: &guessing.tokens, continuation, vocab: model.vocab(), most, guesses }];
+                let mut wish = [Wish { text, vocab: model.vocab(), most, guesses }];
                 propose(proposer.as_mut(), &mut wish, model);
                 [Wish { guesses, .. }] = wish;
                 let Some(&first) = guesses.first() else { continue };
-                guessing.unchecked.push((by, first));
+                text.guessing.as_mut()?.unchecked.push((by, first));
                 offer.most = guesses.len().min(most);
             }
             let gain = self.pace.gain(&offer, n_rows);
             if best.as_ref().is_none_or(|(most, _)| gain > *most) {
-                best = Some((gain, Candidate { sequence: i, by, guesses, offer, is_fixed: settings.n_guesses.is_some(), n: 0 }));
+                best = Some((gain, Candidate { text: i, by, guesses, offer, is_fixed: settings.n_guesses.is_some(), n: 0 }));
             }
         }
         best.map(|(_, candidate)| candidate)
     }
 
     /// Chooses how many guesses of each candidate the step checks.
-    fn choose(&self, candidates: &mut [Candidate], sequences: &mut [Sequence], base: Base) {
+    fn choose(&self, candidates: &mut [Candidate], texts: &mut [Text], base: Base) {
         let offers: Vec<Offer> = candidates.iter().map(|candidate| candidate.offer).collect();
         let counts = self.pace.choose(&offers, base);
         let mut left = base.room;
         for (candidate, count) in candidates.iter_mut().zip(counts) {
-            let Some(guessing) = &mut sequences[candidate.sequence].guessing else { continue };
+            let Some(guessing) = &mut texts[candidate.text].guessing else { continue };
             let record = guessing.record(candidate.by);
             record.n_idle = if count > 0 { 0 } else { record.n_idle + 1 };
             candidate.n = if candidate.is_fixed { candidate.offer.most } else { count };
@@ -130,17 +129,15 @@ impl Guesses {
     }
 
     /// Asks the proposers that take time for the chosen numbers of guesses.
-    fn ask(&mut self, candidates: &mut [Candidate], sequences: &mut [Sequence], model: &Model) {
+    fn ask(&mut self, candidates: &mut [Candidate], texts: &mut [Text], model: &Model) {
         for (by, proposer) in self.proposers.iter_mut().enumerate().filter(|(_, proposer)| proposer.seconds().is_some()) {
-            // The candidates are in the order of their sequences.
+            // The candidates are in the order of their texts.
             let chosen: Vec<&mut Candidate> = candidates.iter_mut().filter(|candidate| candidate.by == by && candidate.n > 0).collect();
             let mut wishes = Vec::new();
-            for (i, sequence) in sequences.iter_mut().enumerate() {
-                let candidate = chosen.iter().find(|candidate| candidate.sequence == i);
-                let Some((candidate, guessing)) = candidate.zip(sequence.guessing.as_ref()) else { continue };
-                let (key, continuation) = (sequence.job.index(), &mut sequence.continuation);
-                let (tokens, vocab, most) = (guessing.tokens.as_slice(), model.vocab(), candidate.n);
-                wishes.push(Wish { key, tokens, continuation, vocab, most, guesses: Vec::new() });
+            for (i, text) in texts.iter_mut().enumerate() {
+                if let Some(candidate) = chosen.iter().find(|candidate| candidate.text == i && text.guessing.is_some()) {
+                    wishes.push(Wish { text, vocab: model.vocab(), most: candidate.n, guesses: Vec::new() });
+                }
             }
             if !wishes.is_empty() {
                 propose(proposer.as_mut(), &mut wishes, model);
@@ -165,8 +162,8 @@ fn propose(proposer: &mut dyn Proposer, wishes: &mut [Wish<'_>], model: &Model) 
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Lets a smaller model with the same vocabulary guess for the jobs that take its guesses ([`Job::speculation`](super::Job)). `n_texts` is the
-    /// largest number of jobs that run at once.
+    /// Lets a smaller model with the same vocabulary guess for the texts that take its guesses ([`TextSpec::speculation`](crate::session::TextSpec)). `n_texts` is the
+    /// largest number of texts that run at once.
     ///
     /// # Errors
     /// `Model` if the draft has another vocabulary or predicts no tokens; the errors of [`Session::new`]; `Device` in a browser.
@@ -180,7 +177,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(())
     }
 
-    /// Lets `proposer` guess for the jobs that take its guesses, besides the proposers that the batcher has.
+    /// Lets `proposer` guess for the texts that take its guesses, besides the proposers that the batcher has.
     pub fn add_proposer(&mut self, proposer: Box<dyn Proposer>) {
         self.guesses.proposers.push(proposer);
     }
@@ -190,37 +187,37 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         (self.guesses.n_drafted, self.guesses.n_accepted)
     }
 
-    /// Adds guesses to the unread tokens of the sequences in `order`, as many as pay. Returns whether there are any.
+    /// Adds guesses to the unread tokens of the texts in `order`, as many as pay. Returns whether there are any.
     pub(super) fn guess(&mut self) -> bool {
-        let Batcher { session, sequences, order, guesses, .. } = self;
-        let is_wanted = order.iter().any(|&i| sequences[i].guessing.is_some());
+        let Batcher { session, texts, order, guesses, .. } = self;
+        let is_wanted = order.iter().any(|&i| texts[i].guessing.is_some());
         // A step that reads a prompt is long already.
-        if !is_wanted || !order.iter().all(|&i| sequences[i].is_decoding()) {
+        if !is_wanted || !order.iter().all(|&i| texts[i].is_decoding()) {
             return false;
         }
         let session: &Session = Borrow::borrow(session);
-        let n_rows = order.iter().map(|&i| sequences[i].next().len()).sum();
+        let n_rows = order.iter().map(|&i| texts[i].next().len()).sum();
         let room = session.room_for_guesses(n_rows);
         let model = session.model().clone();
         let mut candidates = Vec::new();
         for &i in order.iter().filter(|_| room > 0) {
-            let sequence = &mut sequences[i];
-            if sequence.may_guess() {
-                let context = session.n_left(sequence.continuation.slot).ok().flatten().unwrap_or(usize::MAX);
-                let room = room.min(context.saturating_sub(sequence.unread.len()));
-                candidates.extend(guesses.candidate(i, sequence, &model, room, n_rows));
+            let text = &mut texts[i];
+            if text.may_guess() {
+                let context = session.n_left(text.slot).ok().flatten().unwrap_or(usize::MAX);
+                let room = room.min(context.saturating_sub(text.unread.len()));
+                candidates.extend(guesses.candidate(i, text, &model, room, n_rows));
             }
         }
-        guesses.choose(&mut candidates, sequences, Base { n_texts: order.len(), n_rows, room, replays: !model.can_rewind() });
-        guesses.ask(&mut candidates, sequences, &model);
+        guesses.choose(&mut candidates, texts, Base { n_texts: order.len(), n_rows, room, replays: !model.can_rewind() });
+        guesses.ask(&mut candidates, texts, &model);
         let mut is_any = false;
-        for Candidate { sequence, by, guesses, n, .. } in candidates {
-            let sequence = &mut sequences[sequence];
+        for Candidate { text, by, guesses, n, .. } in candidates {
+            let text = &mut texts[text];
             let guesses = &guesses[..n.min(guesses.len())];
-            sequence.unread.extend_from_slice(guesses);
-            sequence.n_guesses = guesses.len();
+            text.unread.extend_from_slice(guesses);
+            text.n_guesses = guesses.len();
             is_any |= !guesses.is_empty();
-            if let Some(guessing) = sequence.guessing.as_mut().filter(|_| !guesses.is_empty()) {
+            if let Some(guessing) = text.guessing.as_mut().filter(|_| !guesses.is_empty()) {
                 guessing.by = by;
                 guessing.unchecked.retain(|(other, _)| *other != by);
             }
@@ -230,49 +227,49 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Samples after each guess of the finished step, as long as the guesses are right. Adds the sampled tokens to the texts.
     pub(super) fn check_guesses(&mut self, hear: &mut Hear<'_>) -> Result<()> {
-        let Batcher { session, sequences, order, aside, guesses: all, .. } = self;
+        let Batcher { session, texts, order, aside, guesses: all, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let model = session.model().clone();
         let mut teller = Teller { vocab: model.vocab(), hear, is_broken: false };
         for (k, &i) in order.iter().enumerate() {
-            let sequence = &mut sequences[i];
-            let n_guesses = std::mem::take(&mut sequence.n_guesses);
+            let text = &mut texts[i];
+            let n_guesses = std::mem::take(&mut text.n_guesses);
             if n_guesses == 0 {
                 continue;
             }
-            let n_unread = sequence.unread.len() - n_guesses;
-            let guesses = sequence.unread.split_off(n_unread);
+            let n_unread = text.unread.len() - n_guesses;
+            let guesses = text.unread.split_off(n_unread);
             let mut n_right = 0;
             for t in 0..=n_guesses {
-                if !sequence.is_live() || sequence.error.is_some() || sequence.is_broken {
+                if !text.is_live() || text.error.is_some() || text.is_broken {
                     break;
                 }
                 let row = session.row(k, n_unread - 1 + t);
                 let row = row.ok_or_else(|| Error::device("the step returned no logits after a guessed token"))?;
-                // A panic in a constraint or a processor ends this job alone.
-                let drawn = caught(|| sequence.continuation.draw(row));
-                let in_time = aside.as_ref().map_or(Ok(()), |aside| aside.check_time(&sequence.continuation));
+                // A panic in a constraint or a processor ends this text alone.
+                let drawn = caught(|| text.draw(row));
+                let in_time = aside.as_ref().map_or(Ok(()), |aside| aside.check_time(text));
                 let drawn = in_time.and(drawn);
                 let is_right = matches!((&drawn, guesses.get(t)), (Ok(Some(token)), Some(guess)) if token == guess);
-                teller.drawn(i, sequence, drawn);
-                if let Some(guessing) = sequence.guessing.as_deref_mut().filter(|_| t < n_guesses) {
+                teller.drawn(i, text, drawn);
+                if let Some(guessing) = text.guessing.as_deref_mut().filter(|_| t < n_guesses) {
                     guessing.learn(guessing.by, is_right);
                 }
                 // A stop id is not part of the text.
-                if !is_right || sequence.unread.len() == n_unread + n_right {
+                if !is_right || text.unread.len() == n_unread + n_right {
                     break;
                 }
                 n_right += 1;
             }
-            if let Some(guessing) = &sequence.guessing {
-                all.proposers[guessing.by].learn(sequence.job.index(), n_right, n_guesses.min(n_right + 1));
+            if let Some(guessing) = &text.guessing {
+                all.proposers[guessing.by].learn(text.id.index(), n_right, n_guesses.min(n_right + 1));
             }
-            sequence.continuation.drafted += n_guesses;
-            sequence.continuation.accepted += n_right;
+            text.drafted += n_guesses;
+            text.accepted += n_right;
             (all.n_drafted, all.n_accepted) = (all.n_drafted + n_guesses as u64, all.n_accepted + n_right as u64);
-            let n_read = session.settle(k, &sequence.unread, n_unread + n_right)?;
-            sequence.unread.drain(..n_read);
-            sequence.is_behind = sequence.unread.len() > 1;
+            let n_read = session.settle(k, &text.unread, n_unread + n_right)?;
+            text.unread.drain(..n_read);
+            text.is_behind = text.unread.len() > 1;
         }
         Ok(())
     }

@@ -1,12 +1,11 @@
-//! A step of all jobs. The host begins the step, and finishes it when the device is done.
+//! A step of all texts. The host begins the step, and finishes it when the device is done.
 
-use super::sequence::Sequence;
 use super::swap::Swapped;
-use super::{Batcher, Done, JobId};
+use super::{Batcher, Done};
 use crate::error::{Error, Result};
-use crate::session::continuation::{Finish, TokenEvent};
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
+use crate::session::text::{Finish, Text, TextId, TokenEvent};
 use crate::session::work::{Wanted, Work};
 use crate::session::{Session, caught};
 use crate::vocab::Vocab;
@@ -14,31 +13,31 @@ use std::borrow::{Borrow, BorrowMut};
 use std::ops::ControlFlow;
 
 /// Callback for events. An event has text as soon as later tokens can no longer change this text.
-pub(super) type OnEvent<'a> = dyn FnMut(JobId, TokenEvent<'_>) + 'a;
+pub(super) type OnEvent<'a> = dyn FnMut(TextId, TokenEvent<'_>) + 'a;
 
 /// Callback for events that can end texts: `Break` ends the text of the event, and drops the tokens that the device has sampled in advance.
-pub(in crate::session) type Hear<'a> = dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()> + 'a;
+pub(in crate::session) type Hear<'a> = dyn FnMut(TextId, TokenEvent<'_>) -> ControlFlow<()> + 'a;
 
-/// A step that was begun and is not finished. [`Batcher::order`] lists the sequences that take part.
+/// A step that was begun and is not finished. [`Batcher::order`] lists the texts that take part.
 #[derive(Clone, Copy)]
 pub enum Flight {
-    /// The device computes logits for tokens that the slots read. Then the host samples for each sequence without unread tokens.
+    /// The device computes logits for tokens that the slots read. Then the host samples for each text without unread tokens.
     Reading {
-        /// The number of decoding sequences, which come first in `order`. Sequences that prefill follow.
+        /// The number of decoding texts, which come first in `order`. Texts that prefill follow.
         n_first: usize,
-        /// The number of decoding sequences that have a token to read. For the other decoding sequences, the host only samples.
+        /// The number of decoding texts that have a token to read. For the other decoding texts, the host only samples.
         n_decoding: usize,
-        /// True if the device has work. False if no sequence had tokens to read.
+        /// True if the device has work. False if no text had tokens to read.
         has_begun: bool,
     },
-    /// The device samples several tokens for each sequence.
+    /// The device samples several tokens for each text.
     Drawing,
 }
 
-/// The tokens that the sequences `order` read in a step.
+/// The tokens that the texts `order` read in a step.
 struct Reads<'a> {
     order: &'a [usize],
-    sequences: &'a [Sequence],
+    texts: &'a [Text],
 }
 
 impl Work for Reads<'_> {
@@ -46,13 +45,13 @@ impl Work for Reads<'_> {
         self.order.len()
     }
     fn slot(&self, i: usize) -> Slot {
-        self.sequences[self.order[i]].continuation.slot
+        self.texts[self.order[i]].slot
     }
     fn tokens(&self, i: usize) -> &[u32] {
-        self.sequences[self.order[i]].next()
+        self.texts[self.order[i]].next()
     }
     fn n_guesses(&self, i: usize) -> usize {
-        self.sequences[self.order[i]].n_guesses
+        self.texts[self.order[i]].n_guesses
     }
 }
 
@@ -65,67 +64,63 @@ pub(super) struct Teller<'a, 'b> {
 }
 
 impl Teller<'_, '_> {
-    /// Appends a token to the text of `sequence`, which has index `at`. `n_together` becomes [`TokenEvent::n_together`]. Returns whether the token
+    /// Appends a token to `text`, which has index `at`. `n_together` becomes [`TokenEvent::n_together`]. Returns whether the token
     /// belongs to the text; a stop id does not.
-    pub fn take(&mut self, at: usize, sequence: &mut Sequence, token: u32, n_together: usize) -> bool {
-        let continuation = &mut sequence.continuation;
-        let is_text = continuation.take(token, self.vocab);
-        let logprobs = if is_text { continuation.logprobs.take() } else { None };
-        let event = TokenEvent {
-            continuation: at,
-            token: is_text.then_some(token),
-            piece: continuation.new_text(),
-            n_together,
-            logprobs: logprobs.as_ref(),
-        };
-        sequence.is_broken |= (self.hear)(sequence.job, event).is_break();
-        self.is_broken |= sequence.is_broken;
+    pub fn take(&mut self, at: usize, text: &mut Text, token: u32, n_together: usize) -> bool {
+        let (id, is_text) = (text.id, text.take(token, self.vocab));
+        let logprobs = if is_text { text.logprobs.take() } else { None };
+        let event =
+            TokenEvent { text: at, token: is_text.then_some(token), piece: text.new_text(), n_together, logprobs: logprobs.as_ref() };
+        let is_broken = (self.hear)(id, event).is_break();
+        text.is_broken |= is_broken;
+        self.is_broken |= text.is_broken;
         is_text
     }
 
-    /// Adds what was drawn for `sequence`, which has index `at`: a token, the end of the text, or an error.
-    pub fn drawn(&mut self, at: usize, sequence: &mut Sequence, drawn: Result<Option<u32>>) {
+    /// Adds what was drawn for `text`, which has index `at`: a token, the end of the text, or an error.
+    pub fn drawn(&mut self, at: usize, text: &mut Text, drawn: Result<Option<u32>>) {
         match drawn {
             Ok(Some(token)) => {
-                if self.take(at, sequence, token, 1) {
-                    sequence.unread.push(token);
+                if self.take(at, text, token, 1) {
+                    text.unread.push(token);
                 }
             }
-            Ok(None) => self.end(at, sequence, Finish::Eos),
-            Err(e) => sequence.error = Some(e),
+            Ok(None) => self.end(at, text, Finish::Eos),
+            Err(e) => text.error = Some(e),
         }
     }
 
-    /// Ends the text of `sequence`, and passes on the text that was held back.
-    pub fn end(&mut self, at: usize, sequence: &mut Sequence, finish: Finish) {
-        sequence.continuation.end(finish);
-        self.tell(at, sequence);
+    /// Ends `text`, and passes on the text that was held back.
+    pub fn end(&mut self, at: usize, text: &mut Text, finish: Finish) {
+        text.end(finish);
+        self.tell(at, text);
     }
 
-    /// Passes on new text of `sequence`, without a token.
-    pub fn tell(&mut self, at: usize, sequence: &mut Sequence) {
-        let event = TokenEvent { continuation: at, token: None, piece: sequence.continuation.new_text(), n_together: 0, logprobs: None };
-        self.is_broken |= (self.hear)(sequence.job, event).is_break();
+    /// Passes on new text of `text`, without a token.
+    pub fn tell(&mut self, at: usize, text: &mut Text) {
+        let id = text.id;
+        let event = TokenEvent { text: at, token: None, piece: text.new_text(), n_together: 0, logprobs: None };
+        self.is_broken |= (self.hear)(id, event).is_break();
     }
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Runs one step of all jobs: decodes one token per job, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
-    /// device can sample for all jobs, decodes several tokens per job instead. Calls `on_event` with new text as soon as later tokens can no longer
-    /// change this text. In an event, `continuation` is the job's index among the running jobs. Returns the jobs that ended.
+    /// Runs one step of all texts: decodes one token per text, and prefills waiting prompts up to the size of a chunk. If no prompt waits and the
+    /// device can sample for all texts, decodes several tokens per text instead. Calls `on_event` with new text as soon as later tokens can no longer
+    /// change this text. In an event, `text` is the text's index among the running texts. Returns the texts that ended.
     ///
     /// Blocks until the device is done. [`begin_step`](Self::begin_step) and [`finish_step`](Self::finish_step) are the two halves of this
     /// function.
     ///
     /// # Errors
-    /// The errors of [`Session::decode_many`]. After an error the next step ends all jobs with that error.
+    /// The errors of [`Session::decode_many`]. After an error the next step ends all texts with that error.
     pub fn step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
         self.begin_step()?;
         self.finish_step(on_event)
     }
 
-    /// Begins a step and returns while the device works. Does nothing if the last step is not finished yet. Jobs may be added and cancelled before
-    /// the step is finished. Added jobs take part in the next step.
+    /// Begins a step and returns while the device works. Does nothing if the last step is not finished yet. Texts may be added and cancelled before
+    /// the step is finished. Added texts take part in the next step.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step).
@@ -134,12 +129,12 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             return Ok(());
         }
         self.order.clear();
-        self.order.extend((0..self.sequences.len()).filter(|&i| self.sequences[i].is_running()));
+        self.order.extend((0..self.texts.len()).filter(|&i| self.texts[i].is_running()));
         let has_guesses = self.guess();
         self.guesses.begin_step();
-        let sequences = &self.sequences;
+        let texts = &self.texts;
         let samples_ahead = self.session().draws_ahead && !has_guesses && !self.order.is_empty();
-        let begun = match samples_ahead && self.order.iter().all(|&i| sequences[i].samples_on_device()) {
+        let begun = match samples_ahead && self.order.iter().all(|&i| texts[i].samples_on_device()) {
             true => self.begin_drawing(),
             false => self.begin_reading(),
         };
@@ -162,7 +157,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
         let has_begun = matches!(self.flight, Some(Flight::Reading { has_begun: true, .. }));
-        let is_pooled = has_begun && self.order.iter().any(|&i| self.sequences[i].pool.is_some());
+        let is_pooled = has_begun && self.order.iter().any(|&i| self.texts[i].pool.is_some());
         let session: &mut Session = self.session.borrow_mut();
         match &self.flight {
             None => Ok(()),
@@ -171,26 +166,27 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
     }
 
-    /// Finishes the step that was begun: blocks until the device is done, samples, and returns the jobs that ended, as [`step`](Self::step)
-    /// does. Returns no jobs if no step was begun.
+    /// Finishes the step that was begun: blocks until the device is done, samples, and returns the texts that ended, as [`step`](Self::step)
+    /// does. Returns no texts if no step was begun.
     ///
     /// # Errors
     /// The errors of [`step`](Self::step). In a browser, returns a `Device` error if the device is not done yet, so await
     /// [`ready`](Self::ready) first.
     pub fn finish_step(&mut self, on_event: &mut OnEvent<'_>) -> Result<Vec<Done>> {
-        self.finish_step_with(&mut |job, event| {
-            on_event(job, event);
+        self.finish_step_with(&mut |id, event| {
+            on_event(id, event);
             ControlFlow::Continue(())
         })
     }
 
     /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it receives.
-    pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(JobId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
-        Ok(self.land(hear)?.into_iter().map(Sequence::done).collect())
+    pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(TextId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
+        let done = |mut text: Text| Done { id: text.id, output: text.error.take().map_or(Ok(text), Err) };
+        Ok(self.land(hear)?.into_iter().map(done).collect())
     }
 
-    /// Finishes the step that was begun. Returns the sequences that ended, without the sequences of cancelled jobs.
-    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Sequence>> {
+    /// Finishes the step that was begun. Returns the texts that ended, without cancelled texts.
+    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Text>> {
         let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
         let landed = match flight {
             Flight::Reading { n_first, n_decoding, has_begun } => {
@@ -204,35 +200,35 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             self.fail(e);
         })?;
         self.guesses.end_step();
-        self.interrupt(|sequence| sequence.is_broken, hear);
+        self.interrupt(|text| text.is_broken, hear);
         self.retire()
     }
 
-    /// Makes all jobs end with the error `e` in the next step, because the content of their slots is undefined after a failed step.
+    /// Makes all texts end with the error `e` in the next step, because the content of their slots is undefined after a failed step.
     fn fail(&mut self, e: &Error) {
-        for sequence in &mut self.sequences {
-            sequence.error.get_or_insert_with(|| e.clone());
+        for text in &mut self.texts {
+            text.error.get_or_insert_with(|| e.clone());
         }
     }
 
     fn begin_reading(&mut self) -> Result<Flight> {
-        let Batcher { session, sequences, order, prefill, .. } = self;
-        // Decoding sequences come first, with one token each, so that none of them waits for a prompt. The stable sort keeps the order of the
+        let Batcher { session, texts, order, prefill, .. } = self;
+        // Decoding texts are first, with one token each, so that none of them waits for a prompt. The stable sort keeps the order of the
         // prompts.
-        order.sort_by_key(|&i| !sequences[i].is_decoding());
-        let n_first = order.partition_point(|&i| sequences[i].is_decoding());
+        order.sort_by_key(|&i| !texts[i].is_decoding());
+        let n_first = order.partition_point(|&i| texts[i].is_decoding());
         let mut wanted = Wanted::Last;
         // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
-        if order[n_first..].iter().any(|&i| sequences[i].needs_all_rows()) {
+        if order[n_first..].iter().any(|&i| texts[i].needs_all_rows()) {
             let mut at = 0;
             order.retain(|&i| {
                 at += 1;
-                at <= n_first || sequences[i].needs_all_rows()
+                at <= n_first || texts[i].needs_all_rows()
             });
             wanted = Wanted::All;
         }
-        let n_rows = order[..n_first].iter().map(|&i| sequences[i].next().len()).sum::<usize>().max(n_first);
-        let n_decoding = order[..n_first].iter().filter(|&&i| !sequences[i].unread.is_empty()).count();
+        let n_rows = order[..n_first].iter().map(|&i| texts[i].next().len()).sum::<usize>().max(n_first);
+        let n_decoding = order[..n_first].iter().filter(|&&i| !texts[i].unread.is_empty()).count();
         let most = match prefill {
             Some(bound) if n_decoding > 0 && order.len() > n_first => n_rows.saturating_add(bound.tokens(n_decoding)),
             _ => usize::MAX,
@@ -240,7 +236,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         if most <= n_rows {
             order.truncate(n_first);
         }
-        let has_begun = session.borrow_mut().begin_some(&Reads { order, sequences }, most, wanted)? > 0;
+        let has_begun = session.borrow_mut().begin_some(&Reads { order, texts }, most, wanted)? > 0;
         self.has_samplers = false;
         Ok(Flight::Reading { n_first, n_decoding, has_begun })
     }
@@ -259,100 +255,101 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             self.guesses.set_size(n_rows, 1);
         }
         self.pool()?;
-        let Batcher { session, sequences, order, .. } = self;
+        let Batcher { session, texts, order, .. } = self;
         session.borrow_mut().each_row(&mut |k, t, row| {
-            let sequence = &mut sequences[order[k]];
-            if let (Some(n), Some(&next)) = (sequence.n_prompt_logprobs, sequence.unread.get(t + 1)) {
-                sequence.prompt_logprobs.push(Logprobs::of(row, next, n));
+            let text = &mut texts[order[k]];
+            if let (Some(n), Some(&next)) = (text.spec.n_prompt_logprobs, text.unread.get(t + 1)) {
+                text.prompt_logprobs.push(Logprobs::of(row, next, n));
             }
             Ok(())
         })?;
         for k in 0..self.order.len() {
             let (i, n_read) = (self.order[k], self.session().n_read()[k]);
-            let sequence = &mut self.sequences[i];
-            if sequence.n_guesses > 0 {
+            let text = &mut self.texts[i];
+            if text.n_guesses > 0 {
                 continue;
             }
-            sequence.unread.drain(..n_read);
-            sequence.is_behind &= sequence.unread.len() > 1;
-            sequence.reads_prompt &= !sequence.unread.is_empty();
-            if sequence.unread.is_empty() && sequence.n_prompt_logprobs.take().is_some() {
-                self.prompt_logprobs.push((sequence.job, std::mem::take(&mut sequence.prompt_logprobs)));
+            text.unread.drain(..n_read);
+            text.is_behind &= text.unread.len() > 1;
+            if text.unread.is_empty() && text.spec.n_prompt_logprobs.take().is_some() {
+                self.prompt_logprobs.push((text.id, std::mem::take(&mut text.prompt_logprobs)));
             }
-            // All tokens are read, so a pool that remains never received the last hidden state. Without an error, the job would wait for its vector
+            // All tokens are read, so a pool that remains never received the last hidden state. Without an error, the text would wait for its vector
             // forever.
-            if sequence.unread.is_empty() && sequence.pool.take().is_some() {
-                sequence.error = Some(Error::device("the step returned no hidden state after the last token of the prompt"));
+            if text.unread.is_empty() && text.pool.take().is_some() {
+                text.error = Some(Error::device("the step returned no hidden state after the last token of the prompt"));
             }
             self.keep_marked(i)?;
         }
         Ok(())
     }
 
-    /// Adds the hidden states of the finished step to the pools of its sequences. If a pool has the hidden state after the last prompt token, moves
+    /// Adds the hidden states of the finished step to the pools of its texts. If a pool has the hidden state after the last prompt token, moves
     /// the vector to `pooled`.
     fn pool(&mut self) -> Result<()> {
-        let Batcher { session, sequences, order, pooled, .. } = self;
-        if order.iter().all(|&i| sequences[i].pool.is_none()) {
+        let Batcher { session, texts, order, pooled, .. } = self;
+        if order.iter().all(|&i| texts[i].pool.is_none()) {
             return Ok(());
         }
         session.borrow_mut().each_hidden(&mut |k, t, row| {
-            let sequence = &mut sequences[order[k]];
-            let is_last = t + 1 == sequence.unread.len();
-            if let Some(pool) = &mut sequence.pool {
-                pool.add(row, sequence.unread[t], is_last);
+            let text = &mut texts[order[k]];
+            let is_last = t + 1 == text.unread.len();
+            if let Some(pool) = &mut text.pool {
+                pool.add(row, text.unread[t], is_last);
             }
-            if let Some(pool) = if is_last { sequence.pool.take() } else { None } {
-                // A panic in the layers of a task ends this job alone.
+            if let Some(pool) = if is_last { text.pool.take() } else { None } {
+                // A panic in the layers of a task ends this text alone.
                 match caught(|| pool.vector()) {
-                    Ok(vector) => pooled.push((sequence.job, vector)),
-                    Err(e) => sequence.error = Some(e),
+                    Ok(vector) => pooled.push((text.id, vector)),
+                    Err(e) => text.error = Some(e),
                 }
             }
             Ok(())
         })
     }
 
-    /// Samples one token on the host for each sequence of the step that has no unread tokens, and for each job that waited for its prompt.
+    /// Samples one token on the host for each text of the step that has no unread tokens, and for each text that waited for its prompt.
     fn draw(&mut self, hear: &mut Hear<'_>) -> Result<()> {
-        let sequences = &self.sequences;
-        self.order.retain(|&i| sequences[i].unread.is_empty());
+        let texts = &self.texts;
+        self.order.retain(|&i| texts[i].unread.is_empty());
         for k in 0..self.order.len() {
-            let before = self.sequences.len();
+            let before = self.texts.len();
             self.fork_followers(self.order[k])?;
-            self.order.extend(before..self.sequences.len());
+            self.order.extend(before..self.texts.len());
         }
-        let Batcher { session, sequences, order, swapped, .. } = self;
+        let Batcher { session, texts, order, swapped, .. } = self;
         let session: &Session = Borrow::borrow(session);
         let mut teller = Teller { vocab: session.model().vocab(), hear, is_broken: false };
         for &i in order.iter() {
-            let sequence = &mut sequences[i];
-            // A cancelled job, and a job with a limit of 0 tokens, have already ended, so nothing is sampled for them.
-            if !sequence.is_live() || sequence.error.is_some() {
+            let text = &mut texts[i];
+            // A cancelled text, and a text with a limit of 0 tokens, have already ended, so nothing is sampled for them.
+            if !text.is_live() || text.error.is_some() {
                 continue;
             }
-            sequence.is_stuck = false;
-            let logits = session.logits(sequence.continuation.slot)?;
+            text.is_stuck = false;
+            let logits = session.logits(text.slot)?;
             if let Some(aside) = &self.aside {
-                sequence.drawing = aside.begin(&mut sequence.continuation, logits);
-                if sequence.drawing.is_some() {
+                text.drawing = aside.begin(text, logits);
+                if text.drawing.is_some() {
                     continue;
                 }
             }
-            // A panic in a constraint or a processor ends this job alone.
-            let drawn = caught(|| sequence.continuation.draw(logits));
-            teller.drawn(i, sequence, drawn);
+            // A panic in a constraint or a processor ends this text alone.
+            let drawn = caught(|| text.draw(logits));
+            teller.drawn(i, text, drawn);
         }
         if let Some(aside) = &mut self.aside {
-            let in_slots = sequences.iter_mut().map(|sequence| (sequence, None));
-            let swapped = swapped.iter_mut().map(|Swapped { sequence, snapshot }| (sequence, Some(snapshot)));
-            for (i, (sequence, snapshot)) in in_slots.chain(swapped).enumerate() {
-                let Some(drawing) = &sequence.drawing else { continue };
-                let logits = snapshot.map_or_else(|| session.logits(sequence.continuation.slot), |snapshot| Ok(&snapshot.logits))?;
-                let Some(drawn) = aside.take(drawing, &mut sequence.continuation, logits) else { continue };
-                sequence.drawing = None;
-                if sequence.is_live() {
-                    teller.drawn(i, sequence, drawn);
+            let in_slots = texts.iter_mut().map(|text| (text, None));
+            let swapped = swapped.iter_mut().map(|Swapped { text, snapshot }| (text, Some(snapshot)));
+            for (i, (text, snapshot)) in in_slots.chain(swapped).enumerate() {
+                let Some(drawing) = text.drawing.take() else { continue };
+                let logits = snapshot.map_or_else(|| session.logits(text.slot), |snapshot| Ok(&snapshot.logits))?;
+                let Some(drawn) = aside.take(&drawing, text, logits) else {
+                    text.drawing = Some(drawing);
+                    continue;
+                };
+                if text.is_live() {
+                    teller.drawn(i, text, drawn);
                 }
             }
         }

@@ -49,30 +49,30 @@ impl Draft {
         let texts = &mut self.texts;
         let mut work = Vec::new();
         for wish in &mut *wishes {
-            wish.most = wish.most.min(texts.follow(wish.key, wish.tokens, &mut work)?);
+            wish.most = wish.most.min(texts.follow(wish.text.id.index(), wish.text.known(), &mut work)?);
         }
         let is_short = work.iter().all(|(_, unread)| unread.len() <= SHORT);
         texts.session.prefill_many(&work, &mut |_, _| ())?;
         if !is_short {
             began = Instant::now();
         }
-        let mut samplers: Vec<Sampler> = wishes.iter().map(|wish| wish.continuation.sampler.clone()).collect();
+        let mut samplers: Vec<Sampler> = wishes.iter().map(|wish| wish.text.spec.sampler.clone()).collect();
         let model = texts.session.model().clone();
         for n_guessed in 0.. {
             let mut work = Vec::new();
             for (wish, sampler) in
                 wishes.iter_mut().zip(&mut samplers).filter(|(wish, _)| wish.guesses.len() == n_guessed && n_guessed < wish.most)
             {
-                let Some(logits) = texts.logits(wish.key)? else { continue };
+                let Some(logits) = texts.logits(wish.key())? else { continue };
                 // Settings that exclude every token are reported when the text itself is sampled.
                 let Ok(guess) = sampler.sample(logits) else { continue };
-                if wish.continuation.stop_ids.contains(&guess) {
+                if wish.text.stop_ids.contains(&guess) {
                     continue;
                 }
-                sampler.accept(guess, wish.continuation.weight(guess, model.vocab()));
+                sampler.accept(guess, wish.text.weight(guess, model.vocab()));
                 wish.guesses.push(guess);
                 if wish.guesses.len() < wish.most {
-                    match texts.guessed(wish.key, guess)? {
+                    match texts.guessed(wish.key(), guess)? {
                         Some(slot) => work.push((slot, guess)),
                         None => wish.most = wish.guesses.len(),
                     }

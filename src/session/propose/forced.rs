@@ -18,7 +18,7 @@ impl Proposer for Forced {
     fn propose(&mut self, wishes: &mut [Wish<'_>]) {
         for wish in wishes {
             let Some(vocab) = wish.vocab else { continue };
-            let bytes = wish.continuation.forced();
+            let bytes = wish.text.forced();
             wish.guesses = vocab.encode(&bytes).unwrap_or_default();
             wish.guesses.truncate(wish.most);
         }

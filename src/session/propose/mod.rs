@@ -9,25 +9,33 @@ mod pace;
 pub use draft::Draft;
 pub use pace::{Base, Offer, Pace};
 
-use super::Continuation;
 use super::speculation::Speculate;
+use super::text::Text;
 use crate::vocab::Vocab;
 use forced::Forced;
 use ngram::Ngram;
 
 /// A text whose next tokens a proposer guesses.
 pub struct Wish<'a> {
-    /// Identifies the text among all texts of a batcher.
-    pub key: usize,
-    /// All known tokens of the sequence: the prompt and the text. The first tokens may be missing.
-    pub tokens: &'a [u32],
-    pub continuation: &'a mut Continuation,
+    pub text: &'a mut Text,
     /// The vocabulary of the model. `None` if the model has none.
     pub vocab: Option<&'a Vocab>,
     /// The largest number of guesses.
     pub most: usize,
     /// The guesses, which the proposer adds. Stays empty if the proposer has no guess.
     pub guesses: Vec<u32>,
+}
+
+impl Wish<'_> {
+    /// Returns a number that identifies the text among all texts of a batcher.
+    pub fn key(&self) -> usize {
+        self.text.id.index()
+    }
+
+    /// Returns all known tokens of the sequence: the prompt and the text. The first tokens may be missing.
+    pub fn tokens(&self) -> &[u32] {
+        self.text.known()
+    }
 }
 
 /// A source of guesses. Guesses never change a text: wrong guesses only make it slower.

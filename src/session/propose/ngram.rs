@@ -62,10 +62,11 @@ impl Proposer for Ngram {
 
     fn propose(&mut self, wishes: &mut [Wish<'_>]) {
         for wish in wishes {
-            let places = self.0.entry(wish.key).or_default();
-            places.follow(wish.tokens);
-            if let Some(at) = places.find(wish.tokens) {
-                wish.guesses.extend(wish.tokens[at..].iter().take(wish.most));
+            let places = self.0.entry(wish.key()).or_default();
+            places.follow(wish.tokens());
+            if let Some(at) = places.find(wish.tokens()) {
+                let guesses = wish.tokens()[at..].iter().take(wish.most).copied().collect();
+                wish.guesses = guesses;
             }
         }
     }

@@ -18,10 +18,10 @@ impl Constraint for Only {
 fn a_guard_does_not_undo_a_constraint() {
     let draw = |allowed: u32, logits: &[f32]| {
         let sampling = Sampling { guard: Some(2), ..Sampling::greedy(0) };
-        let mut continuation = Continuation::new(Slot::NOWHERE, Sampler::new(sampling), &Limits::new(1));
-        continuation.constraint = Some(Box::new(Only(allowed)));
-        continuation.stop_ids = vec![0];
-        continuation.draw(logits)
+        let mut text = Text::new(Slot::NOWHERE, TextSpec::new([], Sampler::new(sampling), Limits::new(1)));
+        text.spec.constraint = Some(Box::new(Only(allowed)));
+        text.stop_ids = vec![0];
+        text.draw(logits)
     };
     let broken = [9.0, f32::NAN, 0.0, 3.0, f32::INFINITY];
     assert_eq!(draw(0b1000, &broken).unwrap(), Some(3));

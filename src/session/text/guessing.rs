@@ -1,7 +1,5 @@
 //! The guesses of one text: its known tokens, and how often each proposer was right.
 
-use crate::session::Continuation;
-
 /// The weight of a new guess in the share of right guesses.
 const NEW: f64 = 0.1;
 
@@ -35,8 +33,9 @@ pub struct Record {
 }
 
 impl Guessing {
-    pub fn new(continuation: &Continuation) -> Guessing {
-        Guessing { tokens: continuation.before.to_vec(), n_text: 0, records: Vec::new(), by: 0, unchecked: Vec::new() }
+    /// Returns the guesses of a text that follows the tokens `before`.
+    pub fn new(before: &[u32]) -> Guessing {
+        Guessing { tokens: before.to_vec(), n_text: 0, records: Vec::new(), by: 0, unchecked: Vec::new() }
     }
 
     /// Adds the tokens that the text has received since the last call.
