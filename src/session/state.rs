@@ -4,7 +4,7 @@
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
-use crate::error::{Error, Result, room, short};
+use crate::error::{Error, Result, short, try_alloc};
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
@@ -448,7 +448,7 @@ fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option<Vec
     if n > most {
         return Err(at(Error::file(format!("expected at most {most} numbers in this tensor, found {n} numbers"))));
     }
-    let mut numbers = room(n, "a list of numbers").map_err(at)?;
+    let mut numbers = try_alloc(n, "a list of numbers").map_err(at)?;
     numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
     Ok(Some(numbers))
 }
