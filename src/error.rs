@@ -8,13 +8,13 @@
 
 pub(crate) mod json;
 mod names;
-pub(crate) mod room;
 pub(crate) mod texts;
+pub(crate) mod try_alloc;
 
 pub(crate) use json::{in_words, with_place};
 pub use names::renamed;
-pub(crate) use room::{filled, room};
 pub(crate) use texts::{short, size};
+pub(crate) use try_alloc::{filled, try_alloc};
 
 use std::fmt;
 use std::ops::Range;

@@ -137,7 +137,7 @@ struct Mount {
 }
 
 /// A file before [`Files::fetch_heads`] has read it, or after.
-enum Entry {
+enum MountedFile {
     Ready(Handed),
     Waiting { size: u64, reader: Arc<dyn ReadRanges> },
 }
@@ -145,7 +145,7 @@ enum Entry {
 /// Returns the ranges of a file that must be in memory, from its name and what is in memory. `None` leaves the file out.
 pub(crate) type Needed<'a> = &'a (dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync);
 
-type Mounts = BTreeMap<PathBuf, BTreeMap<String, Entry>>;
+type Mounts = BTreeMap<PathBuf, BTreeMap<String, MountedFile>>;
 
 /// The files of all callers, by folder.
 static MOUNTS: Mutex<Mounts> = Mutex::new(BTreeMap::new());
@@ -178,7 +178,7 @@ impl Files {
     /// # Errors
     /// `Usage` if the name is not a plain file name, or if the folder has such a file.
     pub fn add(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
-        self.insert(name, Entry::Ready(Handed::Whole(Arc::new(bytes.into()))))
+        self.insert(name, MountedFile::Ready(Handed::Whole(Arc::new(bytes.into()))))
     }
 
     /// Adds a file of `size` bytes that is read by ranges.
@@ -186,10 +186,10 @@ impl Files {
     /// # Errors
     /// `Usage` if the name is not a plain file name, or if the folder has such a file.
     pub fn add_ranged(&self, name: &str, size: u64, reader: Arc<dyn ReadRanges>) -> Result<()> {
-        self.insert(name, Entry::Waiting { size, reader })
+        self.insert(name, MountedFile::Waiting { size, reader })
     }
 
-    fn insert(&self, name: &str, entry: Entry) -> Result<()> {
+    fn insert(&self, name: &str, entry: MountedFile) -> Result<()> {
         if name.is_empty() || name == "." || name == ".." || name.contains(['/', '\\']) {
             return Err(Error::usage(format!("expected a file name without folders, found {name:?}")));
         }
@@ -214,9 +214,9 @@ impl Files {
     /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. It is called again when
     /// they are, until it needs no more. `None` leaves the file out.
     pub(crate) async fn fetch_heads(&self, needed: Needed<'_>) -> Result<()> {
-        let waiting = |entry: &Entry| match entry {
-            Entry::Waiting { size, reader } => Some((*size, reader.clone())),
-            Entry::Ready(_) => None,
+        let waiting = |entry: &MountedFile| match entry {
+            MountedFile::Waiting { size, reader } => Some((*size, reader.clone())),
+            MountedFile::Ready(_) => None,
         };
         let found: Vec<_> = match mounts().get(&self.0.folder) {
             Some(files) => files.iter().filter_map(|(name, entry)| Some((name.clone(), waiting(entry)?))).collect(),
@@ -240,9 +240,9 @@ impl Files {
                 false => files.remove(&name),
                 true if parts.head().len() as u64 == size => {
                     let bytes = parts.runs.remove(&0).unwrap_or_default();
-                    files.insert(name, Entry::Ready(Handed::Whole(Arc::new(bytes))))
+                    files.insert(name, MountedFile::Ready(Handed::Whole(Arc::new(bytes))))
                 }
-                true => files.insert(name, Entry::Ready(Handed::Ranged(Arc::new(RangedFile { parts, reader })))),
+                true => files.insert(name, MountedFile::Ready(Handed::Ranged(Arc::new(RangedFile { parts, reader })))),
             };
         }
         Ok(())
@@ -269,8 +269,8 @@ pub(crate) fn handed(path: &Path) -> Option<io::Result<Handed>> {
         return None;
     }
     let found = (|| match mounts().get(path.parent()?)?.get(path.file_name()?.to_str()?)? {
-        Entry::Ready(handed) => Some(handed.clone()),
-        Entry::Waiting { .. } => None,
+        MountedFile::Ready(handed) => Some(handed.clone()),
+        MountedFile::Waiting { .. } => None,
     })();
     Some(found.ok_or_else(|| ErrorKind::NotFound.into()))
 }

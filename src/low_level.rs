@@ -6,15 +6,15 @@ pub use crate::{arch, assets, exec, quant, sample, session, tape, template, tens
 
 /// Parts of the library that its own front ends (program, server, Python, browser) use, and that other programs rarely need.
 pub mod front_end {
-    pub use crate::chat::begun::{is_begun, with_thought};
+    pub use crate::chat::answer_prefix::{is_begun, with_thought};
     pub use crate::chat::format::first_prompt;
     pub use crate::conversation::file::METADATA_KEY;
     #[cfg(feature = "grammar")]
     pub use crate::engine::followers::Followers;
     pub use crate::engine::prepare::Preparer;
     pub use crate::error::json::{escaped, in_words, with_place};
-    pub use crate::error::room::{HINT as MEMORY_HINT, is_handled, read_at_most};
     pub use crate::error::texts::{short, size};
+    pub use crate::error::try_alloc::{HINT as MEMORY_HINT, is_handled, read_at_most};
     pub use crate::exec::wait;
     pub use crate::vocab::choose::{Choice, WORLD_ROWS};
     pub use crate::vocab::literal::unescape_text;

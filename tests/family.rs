@@ -7,7 +7,7 @@ use std::sync::Arc;
 use wingbeat::low_level::exec::{Loaded, cpu::CpuModel, gpu::Device};
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Slot, measure};
-use wingbeat::low_level::tape::{Caps, Class, Room, Run, Step, Tape};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, Run, Step, Tape};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 
 /// Returns every pair of a device and a tiny model, without the embedded model.
@@ -184,7 +184,7 @@ fn largest(path: &Path, var: &str) -> f32 {
     let at = tape.find_var(var).unwrap();
     let mut cpu = CpuModel::load(Arc::new(tape), &checkpoint, &mut |_, _| ())
         .unwrap()
-        .executor(Room { pages: 1, blocks: 1, listed: 1, context: 8 })
+        .executor(Capacity { pages: 1, blocks: 1, listed: 1, context: 8 })
         .unwrap();
     let tokens = vec![5, 6, 7, 8];
     let run = Run { first_row: 0, len: 4, page_in: 0, page_out: 0, shift_in: 0, shift_out: 1, ..Run::default() };

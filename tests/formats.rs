@@ -9,7 +9,7 @@ use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
 use wingbeat::low_level::session::{Session, Windows, quality};
-use wingbeat::low_level::tape::{Caps, Class, MatrixPart, Room, Rows, Run, Step, Tape, Var};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, MatrixPart, Rows, Run, Step, Tape, Var};
 use wingbeat::low_level::words::WORDS;
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::vocab::Vocab;
@@ -71,8 +71,8 @@ fn every_kernel_decodes_what_the_host_decodes() {
                 tape.store_as(format);
                 let (tape, source) = (Arc::new(tape), Synthetic { seed: 3 });
                 let load = |device| GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();
-                let mut gpu = load(device.clone()).executor(Room::pages(1)).unwrap();
-                let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+                let mut gpu = load(device.clone()).executor(Capacity::pages(1)).unwrap();
+                let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Capacity::pages(1)).unwrap();
                 // Different numbers of tokens use different kernels: for one token, for a few tokens, and tiled kernels.
                 for n in [1, 5, 40] {
                     let found = columns(gpu.as_mut(), &tape, x, y, n);
@@ -100,7 +100,7 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
             ..Step::default()
         };
         let rows = |loaded: Arc<dyn Loaded>| {
-            let mut executor = loaded.executor(Room::pages(1)).unwrap();
+            let mut executor = loaded.executor(Capacity::pages(1)).unwrap();
             executor.run(&step, &mut Vec::new()).unwrap();
             executor.read_var(x, ROWS).unwrap()
         };

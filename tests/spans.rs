@@ -9,7 +9,7 @@ use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded, selftest};
 use wingbeat::low_level::quant::find;
 use wingbeat::low_level::session::Options;
-use wingbeat::low_level::tape::{Caps, Class, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Var, vector};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, Lowering, MatrixPart, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::{Case, numbers};
 use wingbeat::low_level::words::{Decay, Expansion, SPAN, WORDS, Wkv6, Wkv7};
@@ -137,11 +137,11 @@ fn a_state_in_f16_is_rounded_once_per_span() {
             executor.run(&step, &mut Vec::new()).unwrap();
             executor.read_var(y, rows.len()).unwrap()
         };
-        let mut gpu = GpuModel::load(device.clone(), tape, &source, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap();
+        let mut gpu = GpuModel::load(device.clone(), tape, &source, &mut |_, _| ()).unwrap().executor(Capacity::pages(2)).unwrap();
         let found = play(gpu.as_mut(), 0..LEN, step(&[LEN as u32]));
         let state = gpu.read_state(wkv, 1).unwrap();
 
-        let mut twin = CpuModel::load(stored_as("f32").0, &source, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap();
+        let mut twin = CpuModel::load(stored_as("f32").0, &source, &mut |_, _| ()).unwrap().executor(Capacity::pages(2)).unwrap();
         let (mut expected, mut expected_state) = (Vec::new(), Vec::new());
         for first in (0..LEN).step_by(SPAN) {
             let rows = first..LEN.min(first + SPAN);

@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::{Executor, Loaded, cpu::CpuModel};
 use wingbeat::low_level::quant;
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{Limits, Options, Session};
-use wingbeat::low_level::tape::{Caps, Class, Room, Rows, Run, Step, Tape, Var, vector};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::weights::read_safetensors;
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::{Decay, Wkv6};
@@ -156,14 +156,14 @@ fn numbers_are_rounded_to_nearest_and_never_become_infinite() {
         let (tape, proj) = one_head(size);
         let tape = Arc::new(tape);
         let source = Synthetic { seed: 7 };
-        let mut executors = vec![CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Room::pages(2)).unwrap()];
+        let mut executors = vec![CpuModel::load(tape.clone(), &source, &mut |_, _| ()).unwrap().executor(Capacity::pages(2)).unwrap()];
         if let Some(adapter) = adapter() {
             let base = Device::open(&adapter, false).unwrap();
             // Three variants: the head in one dispatch; the recurrence as a dispatch of its own; kernels that read windows of uniform buffers.
             for (class, batch_invariant) in [(Class::Groups, false), (Class::Groups, true), (Class::Lanes, false)] {
                 let device = Arc::new(base.with_caps(Caps { batch_invariant, ..caps(base.caps.clone(), class) }));
                 let model = GpuModel::load(device, tape.clone(), &source, &mut |_, _| ()).unwrap();
-                executors.push(model.executor(Room::pages(2)).unwrap());
+                executors.push(model.executor(Capacity::pages(2)).unwrap());
             }
         }
         for (i, executor) in executors.iter_mut().enumerate() {

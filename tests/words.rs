@@ -8,7 +8,7 @@ use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::exec::{Executor, Loaded};
 use wingbeat::low_level::quant::{FORMATS, find, floats};
-use wingbeat::low_level::tape::{Caps, Class, DenseFrom, Lowering, MatrixPart, Room, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, DenseFrom, Lowering, MatrixPart, Rows, Run, Step, Tape, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS, WordEntry};
@@ -179,7 +179,7 @@ fn stride(n: usize) -> usize {
 
 fn executor(device: &Arc<Device>, tape: Tape) -> Box<dyn Executor> {
     let source = Synthetic { seed: 7 };
-    GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Room::pages(128)).unwrap()
+    GpuModel::load(device.clone(), Arc::new(tape), &source, &mut |_, _| ()).unwrap().executor(Capacity::pages(128)).unwrap()
 }
 
 /// Runs a step with one slot per index in `rows`. Each input row holds pseudo-random numbers whose seed is the index. Returns the output.

@@ -9,7 +9,7 @@ use super::escape::EscapeArgs;
 use super::format_options::FormatArgs;
 use super::grammar_options::{GrammarArgs, NamedRules};
 use super::limit::max_tokens;
-use super::lines::{self, LineReader, Next};
+use super::lines::{self, LineReader, NextLine};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
@@ -120,8 +120,8 @@ pub fn run(mut args: Args) -> Outcome {
     let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
     let mut sampling = args.sampling.sampling(&model)?;
-    let format = args.format.asked(&model)?;
-    let rules = args.grammar.asked()?;
+    let format = args.format.selected(&model)?;
+    let rules = args.grammar.selected()?;
     // If no text can follow the grammar, report this before the first line is read.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
     let draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
@@ -150,9 +150,9 @@ pub fn run(mut args: Args) -> Outcome {
         while is_open && run.n_free() > 0 && !is_stopped() {
             // While texts are being generated, do not wait for a line: the wait would delay their events.
             match lines.next(if run.is_idle() { PATIENCE } else { Duration::ZERO })? {
-                Next::Line(line) => run.take(line)?,
-                Next::Wait => break,
-                Next::End => is_open = false,
+                NextLine::Line(line) => run.take(line)?,
+                NextLine::Wait => break,
+                NextLine::End => is_open = false,
             }
         }
         if run.is_idle() && !is_open {
@@ -184,7 +184,7 @@ impl Args {
         request.ignore_eos = Some(self.sampling.ignore_eos);
         request.follows = rules.map(|asked| Follows::Rules(asked.into_rules()));
         request.close = self.grammar.asked_close();
-        request.sampling = self.sampling.asked();
+        request.sampling = self.sampling.selected();
         request
     }
 }

@@ -31,7 +31,7 @@ use editor::{Editor, EditorInput};
 use pipe::Pipe;
 use prompt_file::PromptFile;
 use reading::PrefillBar;
-use screen::{As, Screen};
+use screen::{OutputMode, Screen};
 use std::collections::VecDeque;
 use std::io::{IsTerminal, stderr, stdin};
 use std::path::PathBuf;
@@ -124,7 +124,7 @@ pub fn run(args: Args) -> Outcome {
     let target = args.save.as_ref().map(|path| args.existing.check_state(path, args.load.as_deref())).transpose()?;
     let reading = PrefillBar::default();
     let conversation = begin(&args, &reading)?;
-    let screen = Screen::new(if args.json { As::Json } else { As::Text }, args.color, args.raw);
+    let screen = Screen::new(if args.json { OutputMode::Json } else { OutputMode::Text }, args.color, args.raw);
     let source = if let Some(message) = &args.message {
         MessageSource::Once(Some(message.clone()))
     } else if stdin().is_terminal() {
@@ -136,7 +136,7 @@ pub fn run(args: Args) -> Outcome {
     let (close, tool_command) = (args.grammar.close(), args.tools.command()?);
     let calls = Calls { command: tool_command, waiting: VecDeque::new(), results: Vec::new() };
     let mut chat = Chat { conversation, screen, source, reading, target, grammar: None, close, calls, failed: None };
-    chat.hold_to(args.grammar.asked()?)?;
+    chat.hold_to(args.grammar.selected()?)?;
     chat.greet();
     if args.load.is_some() {
         chat.show_last_turns();
@@ -163,7 +163,7 @@ fn begin(args: &Args, reading: &PrefillBar) -> Result<Conversation> {
     let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
     let tools = args.tools.tools()?;
-    let mut format = args.format.asked(&model)?.map_or_else(|| Format::of(&model), Ok)?;
+    let mut format = args.format.selected(&model)?.map_or_else(|| Format::of(&model), Ok)?;
     if !tools.is_empty() {
         format = format.for_tools();
     }
@@ -255,7 +255,7 @@ enum MessageSource {
 
 /// The chat's next action after a line of input.
 #[derive(PartialEq, Eq)]
-enum Then {
+enum NextAction {
     Next,
     Leave,
 }
@@ -323,15 +323,15 @@ impl Chat {
             let then = match input {
                 EditorInput::Line(line) => self.obey(&line).or_else(|failure| self.recover(failure)),
                 EditorInput::Wrong(e) => self.recover(e.into()),
-                EditorInput::Cleared => Ok(Then::Next),
+                EditorInput::Cleared => Ok(NextAction::Next),
                 EditorInput::Interrupted if !self.is_terminal() => Ok(self.stopped()),
                 EditorInput::Interrupted if !was_leaving => {
                     self.screen.aside("press Ctrl-C again or Ctrl-D to leave");
-                    Ok(Then::Next)
+                    Ok(NextAction::Next)
                 }
-                EditorInput::Interrupted | EditorInput::End => Ok(Then::Leave),
+                EditorInput::Interrupted | EditorInput::End => Ok(NextAction::Leave),
             };
-            if then? == Then::Leave {
+            if then? == NextAction::Leave {
                 return Ok(());
             }
             if self.is_terminal() && !signals::is_ending() {
@@ -361,7 +361,7 @@ impl Chat {
     }
 
     /// Reports the error of a line and continues the chat. Returns the error if the chat cannot continue.
-    fn recover(&mut self, failure: Failure) -> std::result::Result<Then, Failure> {
+    fn recover(&mut self, failure: Failure) -> std::result::Result<NextAction, Failure> {
         match failure {
             Failure::Error(e) if e.kind == Kind::Interrupted => {
                 self.screen.stopped(&e)?;
@@ -371,7 +371,7 @@ impl Chat {
             Failure::Error(e) if e.kind != Kind::Device => {
                 self.screen.fail(&e)?;
                 self.note(e.kind);
-                Ok(Then::Next)
+                Ok(NextAction::Next)
             }
             failure => Err(failure),
         }
@@ -385,11 +385,11 @@ impl Chat {
     }
 
     /// Returns what the chat does after Ctrl-C. The chat continues if messages come from a terminal, and ends if messages come from a pipe.
-    fn stopped(&mut self) -> Then {
+    fn stopped(&mut self) -> NextAction {
         if self.is_terminal() {
-            return Then::Next;
+            return NextAction::Next;
         }
         self.failed = Some(Kind::Interrupted);
-        Then::Leave
+        NextAction::Leave
     }
 }

@@ -3,14 +3,14 @@
 use super::consent;
 use super::output::say;
 use super::progress::{Progress, Unit};
-use crate::hub::{Address, Cache, Client, Plan, Settings};
+use crate::hub::{Address, Cache, Client, HubSettings, Plan};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::front_end::size;
 
 /// Returns the settings of the environment, and the cache that they name.
-pub fn cache() -> Result<(Settings, Cache)> {
-    let settings = Settings::from_environment(dirs::home_dir())?;
+pub fn cache() -> Result<(HubSettings, Cache)> {
+    let settings = HubSettings::from_environment(dirs::home_dir())?;
     let cache = Cache::new(settings.cache.clone());
     Ok((settings, cache))
 }

@@ -38,7 +38,7 @@ impl FormatArgs {
     ///
     /// # Errors
     /// `Usage` if the model cannot use the format.
-    pub fn asked(&self, model: &Model) -> Result<Option<Format>> {
+    pub fn selected(&self, model: &Model) -> Result<Option<Format>> {
         let named = self.format.as_ref().map(|name| Format::named(name, model).map_err(|e| e.at("--format"))).transpose()?;
         if self.thinking.is_none() && !self.add_bos {
             return Ok(named);

@@ -46,7 +46,7 @@ impl GrammarArgs {
     ///
     /// # Errors
     /// `File` if the file of the grammar or schema cannot be read, `Input` if this file is too long or not UTF-8.
-    pub fn asked(&self) -> Result<Option<NamedRules>> {
+    pub fn selected(&self) -> Result<Option<NamedRules>> {
         match (&self.grammar, &self.json_schema) {
             (Some(path), _) => NamedRules::in_file(path, Rules::Gbnf).map(Some),
             (None, Some(path)) => NamedRules::in_file(path, Rules::Schema).map(Some),
@@ -69,7 +69,7 @@ impl GrammarArgs {
     /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. Clone the
     /// follower for each text. Returns `None` without rules.
     pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        self.asked()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
+        self.selected()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
     }
 }
 

@@ -20,7 +20,7 @@ pub enum Shows {
 
 impl Shows {
     /// Returns `All` if the arguments contain `--help-all` before `--`, else `Basics`.
-    pub fn asked(args: &[OsString]) -> Shows {
+    pub fn parse(args: &[OsString]) -> Shows {
         let flags = || args.iter().skip(1).take_while(|a| *a != "--");
         if flags().any(|a| a == ALL) { Shows::All } else { Shows::Basics }
     }
@@ -70,6 +70,6 @@ mod tests {
         for same in ["w help", "w help --help", "w score help", "w help score x"] {
             assert_eq!(spelled_out(args(same)), args(same));
         }
-        assert_eq!([Shows::asked(&args("w score --help-all")), Shows::asked(&args("w score -- --help-all"))], [Shows::All, Shows::Basics]);
+        assert_eq!([Shows::parse(&args("w score --help-all")), Shows::parse(&args("w score -- --help-all"))], [Shows::All, Shows::Basics]);
     }
 }

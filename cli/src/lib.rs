@@ -181,7 +181,7 @@ pub fn run(typed: Vec<OsString>) -> ExitCode {
             Err(e) => return failure::report(e, &args, json),
         },
     };
-    let parsed = command(Shows::asked(&args))
+    let parsed = command(Shows::parse(&args))
         .try_get_matches_from(&args)
         .and_then(|matches| Ok((Cli::from_arg_matches(&matches)?, threads_of(&matches), has_consent(&matches))));
     let (cli, threads, has_consent) = match parsed {

@@ -29,7 +29,7 @@ pub struct NumberedLine {
 /// The bytes of one line, counted against [`MAX_HELD`] until this value is dropped.
 pub struct HeldBytes {
     bytes: usize,
-    of: Arc<Budget>,
+    of: Arc<LineBudget>,
 }
 
 impl Drop for HeldBytes {
@@ -40,12 +40,12 @@ impl Drop for HeldBytes {
 }
 
 #[derive(Default)]
-struct Budget {
+struct LineBudget {
     used: Mutex<usize>,
     freed: Condvar,
 }
 
-impl Budget {
+impl LineBudget {
     fn used(&self) -> MutexGuard<'_, usize> {
         self.used.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -60,7 +60,7 @@ impl Budget {
 }
 
 /// The result of [`LineReader::next`].
-pub enum Next {
+pub enum NextLine {
     Line(NumberedLine),
     /// No line arrived in time.
     Wait,
@@ -97,11 +97,11 @@ impl LineReader {
     ///
     /// # Errors
     /// `File` if the input cannot be read.
-    pub fn next(&self, patience: Duration) -> Result<Next> {
+    pub fn next(&self, patience: Duration) -> Result<NextLine> {
         match self.from.recv_timeout(patience) {
-            Ok(line) => line.map(Next::Line),
-            Err(RecvTimeoutError::Timeout) => Ok(Next::Wait),
-            Err(RecvTimeoutError::Disconnected) => Ok(Next::End),
+            Ok(line) => line.map(NextLine::Line),
+            Err(RecvTimeoutError::Timeout) => Ok(NextLine::Wait),
+            Err(RecvTimeoutError::Disconnected) => Ok(NextLine::End),
         }
     }
 }
@@ -143,7 +143,7 @@ pub fn count(path: &Path) -> Option<u64> {
 
 /// Reads lines and sends them to `to`, until the input ends or the receiver is dropped.
 fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<NumberedLine>>) {
-    let budget = Arc::<Budget>::default();
+    let budget = Arc::<LineBudget>::default();
     for number in 1.. {
         let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
         let Some(line) = line else { return };
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn long_lines_wait_for_room() {
-        let budget = Arc::<Budget>::default();
+        let budget = Arc::<LineBudget>::default();
         let first = budget.hold(MAX_HELD + 1);
         let (to, from) = sync_channel(1);
         let waiting = budget.clone();

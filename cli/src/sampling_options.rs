@@ -122,7 +122,7 @@ impl SamplingArgs {
     }
 
     /// Returns the names and values of the flags that were given.
-    pub fn asked(&self) -> Vec<(String, Vec<String>)> {
+    pub fn selected(&self) -> Vec<(String, Vec<String>)> {
         self.asked.0.iter().map(|(name, values)| ((*name).to_owned(), values.clone())).collect()
     }
 

@@ -282,7 +282,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
         0 => CacheOptions::off(),
         host_bytes => CacheOptions { host_bytes, folder: args.cache_folder.clone(), ..default },
     };
-    let format = if is_for_text { args.format.asked(&model)? } else { None };
+    let format = if is_for_text { args.format.selected(&model)? } else { None };
     // The engine may forget states, because the server's storage has them. The engine gets room for the states of all slots, so that states in
     // use do not displace each other.
     let bytes = args.state_memory.max((slots as u64 + 2) * model.slot_bytes());

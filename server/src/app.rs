@@ -4,12 +4,12 @@ use super::ServeOptions;
 use super::budget::Budget;
 use super::failure::{Answer, Failure};
 use super::hosted::{Hosted, ServedModel, ServedTask};
-use super::lanes::Lanes;
 use super::ledger::Ledger;
 use super::metrics::Metrics;
 use super::recordings::Recordings;
 use super::states::States;
 use super::store::Store;
+use super::worker_pools::WorkerPools;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,7 +27,7 @@ pub struct App {
     /// Answers that survive their connection.
     pub recordings: Recordings,
     /// Threads that parse and prepare requests.
-    pub lanes: Lanes,
+    pub worker_pools: WorkerPools,
     /// The memory of bodies, waiting requests and uploads.
     pub budget: Arc<Budget>,
     /// True after the server was asked to end. New requests are refused.
@@ -55,7 +55,7 @@ impl App {
             states: States::new(store, options.state_quota),
             ledger: Arc::default(),
             recordings: Recordings::default(),
-            lanes: Lanes::new(options.keys.len()),
+            worker_pools: WorkerPools::new(options.keys.len()),
             budget: Budget::new(options.request_memory, options.keys.len()),
             is_stopping: Default::default(),
             fatal: Default::default(),

@@ -6,7 +6,7 @@ use super::budget::Claim;
 use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
-use super::lanes::QUICK_BYTES;
+use super::worker_pools::QUICK_BYTES;
 use axum::body::{Bytes, HttpBody, to_bytes};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
@@ -94,7 +94,7 @@ impl Body {
         let namespace = self.claim.namespace.clone();
         let n_bytes = self.bytes.len();
         let work = move || work(&self).map(|parsed| (parsed, Arc::new(self.claim)));
-        app.lanes.run(&namespace, n_bytes, work).await
+        app.worker_pools.run(&namespace, n_bytes, work).await
     }
 
     /// Returns the body's bytes and the claim on their memory.

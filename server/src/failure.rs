@@ -157,7 +157,7 @@ pub async fn blocking<T: Send + 'static, E: From<Error> + Send + 'static>(
 }
 
 impl IntoResponse for Failure {
-    /// Returns a response without a body. The middleware [`around`](super::around) adds the error object, because the object contains the id of the
+    /// Returns a response without a body. The [`middleware`](super::middleware) adds the error object, because the object contains the id of the
     /// request.
     fn into_response(self) -> Response {
         let mut response = self.status.into_response();

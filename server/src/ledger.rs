@@ -12,10 +12,10 @@ use utoipa::ToSchema;
 #[derive(Default)]
 pub struct Ledger {
     n_entries: AtomicU64,
-    entries: Mutex<HashMap<u64, Entry>>,
+    entries: Mutex<HashMap<u64, LedgerEntry>>,
 }
 
-struct Entry {
+struct LedgerEntry {
     namespace: String,
     model: String,
     began: Instant,
@@ -39,10 +39,11 @@ impl Ledger {
     /// Returns the open requests that the callers of a namespace have sent to a model, oldest first.
     pub fn of(&self, namespace: &str, model: &str) -> Vec<OpenRequest> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut found: Vec<(&u64, &Entry)> =
+        let mut found: Vec<(&u64, &LedgerEntry)> =
             entries.iter().filter(|(_, entry)| entry.namespace == namespace && entry.model == model).collect();
         found.sort_by_key(|(id, _)| **id);
-        let request = |entry: &Entry| OpenRequest { seconds: entry.began.elapsed().as_millis() as f64 / 1e3, ..entry.request.clone() };
+        let request =
+            |entry: &LedgerEntry| OpenRequest { seconds: entry.began.elapsed().as_millis() as f64 / 1e3, ..entry.request.clone() };
         found.into_iter().map(|(_, entry)| request(entry)).collect()
     }
 
@@ -51,21 +52,21 @@ impl Ledger {
     }
 }
 
-/// Owns one entry of the ledger. Dropping a line removes its entry.
-pub struct Line {
+/// Owns one entry of the ledger. Dropping the guard removes the entry.
+pub struct OpenRequestGuard {
     ledger: Arc<Ledger>,
     id: u64,
 }
 
-impl Line {
+impl OpenRequestGuard {
     /// Adds a request of a caller to the ledger.
-    pub fn open(ledger: &Arc<Ledger>, caller: &Caller, endpoint: &'static str, model: &str) -> Line {
+    pub fn open(ledger: &Arc<Ledger>, caller: &Caller, endpoint: &'static str, model: &str) -> OpenRequestGuard {
         let id = caller.request_id.clone();
         let request = OpenRequest { id, endpoint, prompt_tokens: 0, cached_tokens: 0, events: 0, seconds: 0.0 };
-        let entry = Entry { namespace: caller.namespace.clone(), model: model.into(), began: Instant::now(), request };
+        let entry = LedgerEntry { namespace: caller.namespace.clone(), model: model.into(), began: Instant::now(), request };
         let id = ledger.n_entries.fetch_add(1, Ordering::Relaxed);
         ledger.entries.lock().unwrap_or_else(PoisonError::into_inner).insert(id, entry);
-        Line { ledger: ledger.clone(), id }
+        OpenRequestGuard { ledger: ledger.clone(), id }
     }
 
     pub fn update(&self, change: impl FnOnce(&mut OpenRequest)) {
@@ -75,7 +76,7 @@ impl Line {
     }
 }
 
-impl Drop for Line {
+impl Drop for OpenRequestGuard {
     fn drop(&mut self) {
         self.ledger.entries.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.id);
     }

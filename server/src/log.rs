@@ -11,7 +11,7 @@ use wingbeat::low_level::front_end::escaped;
 
 /// A line of the log about a response.
 #[derive(Debug, Serialize)]
-pub struct Record<'a> {
+pub struct AccessLogEntry<'a> {
     pub request_id: &'a str,
     pub method: &'a str,
     /// The route, such as `/v1/states/{name}`.
@@ -49,9 +49,9 @@ impl App {
     }
 
     /// Writes a line about a response.
-    pub fn log(&self, record: &Record<'_>) {
+    pub fn log(&self, record: &AccessLogEntry<'_>) {
         self.write(json!(record), || {
-            let Record { request_id, method, route, status, key, milliseconds, error } = record;
+            let AccessLogEntry { request_id, method, route, status, key, milliseconds, error } = record;
             let key = key.map(|key| format!(" {key}")).unwrap_or_default();
             let error = error.map(|error| format!(" {error}")).unwrap_or_default();
             format!("{method} {route} {status} {milliseconds:.1} ms {request_id}{key}{error}")

@@ -25,7 +25,7 @@ const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// One event of a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Line {
+pub struct StreamEvent {
     pub name: Option<String>,
     pub data: String,
 }
@@ -36,16 +36,16 @@ pub struct Recordings(Mutex<HashMap<(String, String), Arc<Recording>>>);
 
 /// The events of one answer so far.
 pub struct Recording {
-    kept: Mutex<Kept>,
+    buffered: Mutex<BufferedEvents>,
     /// Wakes the readers.
     changed: Notify,
     /// The memory of the events.
     claim: Claim,
 }
 
-struct Kept {
-    lines: VecDeque<Line>,
-    /// The number of events that were dropped from the beginning of `lines`.
+struct BufferedEvents {
+    events: VecDeque<StreamEvent>,
+    /// The number of events that were dropped from the beginning of `events`.
     n_dropped: usize,
     n_bytes: usize,
     /// The time at which the last event came. `None` while the answer is being generated.
@@ -57,7 +57,7 @@ struct Kept {
 }
 
 /// Counts a reader of a recording.
-struct Reading(Arc<Recording>);
+struct ReaderGuard(Arc<Recording>);
 
 impl Recordings {
     fn lock(&self) -> MutexGuard<'_, HashMap<(String, String), Arc<Recording>>> {
@@ -80,9 +80,16 @@ impl Recordings {
             let Some((_, first)) = ended.min() else { break };
             all.remove(&first);
         }
-        let kept =
-            Kept { lines: VecDeque::new(), n_dropped: 0, n_bytes: 0, ended: None, n_readers: 0, left: Instant::now(), is_stopped: false };
-        let recording = Arc::new(Recording { kept: Mutex::new(kept), changed: Notify::new(), claim });
+        let buffered = BufferedEvents {
+            events: VecDeque::new(),
+            n_dropped: 0,
+            n_bytes: 0,
+            ended: None,
+            n_readers: 0,
+            left: Instant::now(),
+            is_stopped: false,
+        };
+        let recording = Arc::new(Recording { buffered: Mutex::new(buffered), changed: Notify::new(), claim });
         all.insert((namespace.into(), id.into()), recording.clone());
         recording
     }
@@ -116,8 +123,8 @@ impl Recordings {
 }
 
 impl Recording {
-    fn lock(&self) -> MutexGuard<'_, Kept> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, BufferedEvents> {
+        self.buffered.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn is_over(&self) -> bool {
@@ -126,22 +133,22 @@ impl Recording {
 
     /// Keeps an event. If there is no room for it, drops the oldest events. Returns false if the answer must stop, because nobody reads it or a caller
     /// has stopped it.
-    pub fn push(&self, line: Line) -> bool {
-        let mut kept = self.lock();
-        kept.n_bytes += n_bytes(&line);
-        kept.lines.push_back(line);
-        while kept.n_bytes > MAX_BYTES || self.claim.set(kept.n_bytes).is_err() {
+    pub fn push(&self, event: StreamEvent) -> bool {
+        let mut buffered = self.lock();
+        buffered.n_bytes += n_bytes(&event);
+        buffered.events.push_back(event);
+        while buffered.n_bytes > MAX_BYTES || self.claim.set(buffered.n_bytes).is_err() {
             // The newest event stays, whatever its size.
-            let n = (kept.lines.len() / 2).min(kept.lines.len() - 1);
+            let n = (buffered.events.len() / 2).min(buffered.events.len() - 1);
             if n == 0 {
                 break;
             }
-            kept.n_bytes -= kept.lines.drain(..n).map(|line| n_bytes(&line)).sum::<usize>();
-            kept.n_dropped += n;
+            buffered.n_bytes -= buffered.events.drain(..n).map(|event| n_bytes(&event)).sum::<usize>();
+            buffered.n_dropped += n;
         }
-        let is_abandoned = kept.n_readers == 0 && kept.left.elapsed() > PATIENCE;
-        let goes_on = !is_abandoned && !kept.is_stopped;
-        drop(kept);
+        let is_abandoned = buffered.n_readers == 0 && buffered.left.elapsed() > PATIENCE;
+        let goes_on = !is_abandoned && !buffered.is_stopped;
+        drop(buffered);
         self.changed.notify_waiters();
         goes_on
     }
@@ -166,29 +173,29 @@ impl Recording {
     }
 
     /// Returns the events after the first `n`, each with its number. Events count from 1.
-    pub fn read(self: Arc<Self>, n: usize) -> impl Stream<Item = (usize, Line)> + use<> {
+    pub fn read(self: Arc<Self>, n: usize) -> impl Stream<Item = (usize, StreamEvent)> + use<> {
         self.lock().n_readers += 1;
-        let reading = Reading(self);
-        futures_util::stream::unfold((reading, n), |(reading, n)| async move {
-            let (at, line) = reading.0.line(n).await?;
-            Some(((at + 1, line), (reading, at + 1)))
+        let guard = ReaderGuard(self);
+        futures_util::stream::unfold((guard, n), |(guard, n)| async move {
+            let (at, event) = guard.0.event(n).await?;
+            Some(((at + 1, event), (guard, at + 1)))
         })
     }
 
     /// Waits for event number `n`, counted from 0, and returns it with its number. If the event was dropped, returns the first that is kept. Returns
     /// `None` if the answer ended before.
-    async fn line(&self, n: usize) -> Option<(usize, Line)> {
+    async fn event(&self, n: usize) -> Option<(usize, StreamEvent)> {
         loop {
             let changed = self.changed.notified();
             let mut changed = std::pin::pin!(changed);
             changed.as_mut().enable();
             {
-                let kept = self.lock();
-                let at = n.max(kept.n_dropped);
-                if let Some(line) = kept.lines.get(at - kept.n_dropped) {
-                    return Some((at, line.clone()));
+                let buffered = self.lock();
+                let at = n.max(buffered.n_dropped);
+                if let Some(event) = buffered.events.get(at - buffered.n_dropped) {
+                    return Some((at, event.clone()));
                 }
-                if kept.ended.is_some() || kept.is_stopped {
+                if buffered.ended.is_some() || buffered.is_stopped {
                     return None;
                 }
             }
@@ -198,15 +205,15 @@ impl Recording {
 }
 
 /// Returns about how many bytes of memory an event takes.
-fn n_bytes(line: &Line) -> usize {
-    line.data.len() + size_of::<Line>()
+fn n_bytes(event: &StreamEvent) -> usize {
+    event.data.len() + size_of::<StreamEvent>()
 }
 
-impl Drop for Reading {
+impl Drop for ReaderGuard {
     fn drop(&mut self) {
-        let mut kept = self.0.lock();
-        kept.n_readers -= 1;
-        kept.left = Instant::now();
+        let mut buffered = self.0.lock();
+        buffered.n_readers -= 1;
+        buffered.left = Instant::now();
     }
 }
 
@@ -235,23 +242,23 @@ mod tests {
     use crate::budget::Budget;
     use futures_util::StreamExt;
 
-    fn line(text: &str) -> Line {
-        Line { name: None, data: text.into() }
+    fn event(text: &str) -> StreamEvent {
+        StreamEvent { name: None, data: text.into() }
     }
 
     #[tokio::test]
     async fn a_reader_that_comes_back_misses_nothing() {
         let (all, budget) = (Recordings::default(), Budget::new(1 << 20, 1));
         let recording = all.begin("a", "x", budget.claim("a"));
-        assert!(recording.push(line("1")) && recording.push(line("2")));
+        assert!(recording.push(event("1")) && recording.push(event("2")));
         let mut first = std::pin::pin!(recording.clone().read(0));
-        assert_eq!(first.next().await, Some((1, line("1"))));
+        assert_eq!(first.next().await, Some((1, event("1"))));
         assert!(all.get("b", "x").is_none() && all.get("a", "y").is_none());
         let again = all.get("a", "x").unwrap().read(1);
         let reader = tokio::spawn(again.collect::<Vec<_>>());
-        assert!(recording.push(line("3")));
+        assert!(recording.push(event("3")));
         recording.end();
-        assert_eq!(reader.await.unwrap(), [(2, line("2")), (3, line("3"))]);
+        assert_eq!(reader.await.unwrap(), [(2, event("2")), (3, event("3"))]);
         assert_eq!(first.collect::<Vec<_>>().await.len(), 2);
         assert!(recording.claim.n_bytes() > 0);
     }
@@ -266,13 +273,13 @@ mod tests {
         });
         assert!(all.stop("a", "x") && !all.stop("a", "x"));
         stopped.await.unwrap();
-        assert!(!recording.push(line("1")));
+        assert!(!recording.push(event("1")));
         assert_eq!(recording.read(5).count().await, 0);
         // Where memory is short, the oldest events are dropped, and a reader continues at the first that is left.
         let other = budget.claim("a");
         other.set(400).unwrap();
         let full = all.begin("a", "y", budget.claim("a"));
-        assert!((0..20).all(|i| full.push(line(&format!("{i} {}", "a".repeat(100))))));
+        assert!((0..20).all(|i| full.push(event(&format!("{i} {}", "a".repeat(100))))));
         full.end();
         let left: Vec<usize> = full.clone().read(0).map(|(number, _)| number).collect().await;
         assert!(left.len() < 10 && left.last() == Some(&20) && left.windows(2).all(|pair| pair[1] == pair[0] + 1), "{left:?}");

@@ -2,9 +2,9 @@
 
 use super::anthropic;
 use super::app::App;
-use super::around::{around, panicked};
 use super::failure::Failure;
 use super::llama::{self, completion, infill, props};
+use super::middleware::{check_and_log, panicked};
 use super::native::openapi::{BYTES, DELETE, Endpoint, GET, POST, PUT, document};
 use super::native::{operation, page, states, tokens};
 use super::ollama;
@@ -133,8 +133,10 @@ pub fn router(app: &Arc<App>) -> Router {
         .merge(refused())
         .fallback(unknown)
         .method_not_allowed_fallback(not_allowed);
-    let mut routes =
-        routes.layer(DefaultBodyLimit::disable()).layer(CatchPanicLayer::custom(panicked)).layer(from_fn_with_state(app.clone(), around));
+    let mut routes = routes
+        .layer(DefaultBodyLimit::disable())
+        .layer(CatchPanicLayer::custom(panicked))
+        .layer(from_fn_with_state(app.clone(), check_and_log));
     if !app.options.origins.is_empty() {
         routes = routes.layer(cors(&app.options.origins));
     }
@@ -195,5 +197,5 @@ fn cors(origins: &[String]) -> CorsLayer {
         .allow_methods([Method::GET, Method::POST, Method::PUT, Method::DELETE])
         // Client libraries in web pages send headers of their own, such as `x-stainless-lang`. So every header is allowed.
         .allow_headers(AllowHeaders::mirror_request())
-        .expose_headers([super::around::REQUEST_ID, header::RETRY_AFTER])
+        .expose_headers([super::middleware::REQUEST_ID, header::RETRY_AFTER])
 }

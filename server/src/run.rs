@@ -107,11 +107,11 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
                 continue;
             }
         };
-        let place = tokio::select! {
-            place = visitors.clone().enter() => place,
+        let permit = tokio::select! {
+            permit = visitors.clone().enter() => permit,
             () = &mut stop => break,
         };
-        let (visitor, handlers) = (place.visitor.clone(), TowerToHyperService::new(router.clone()));
+        let (visitor, handlers) = (permit.visitor.clone(), TowerToHyperService::new(router.clone()));
         let handle = service_fn(move |mut request: hyper::Request<Incoming>| {
             request.extensions_mut().insert(visitor.clone());
             if let Some(uri) = super::routes::meant(request.uri()) {
@@ -132,7 +132,7 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
                 // An error means that the client sent nonsense or left. Nobody can receive an answer.
                 done = connection => done.unwrap_or_else(|e| log::debug!("connection: {e}")),
                 () = watched.left() => {}
-                () = place.visitor.asked_to_leave() => {}
+                () = permit.visitor.asked_to_leave() => {}
             }
         });
     }

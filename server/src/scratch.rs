@@ -12,7 +12,7 @@ const PREFIX: &str = "wingbeat-serve-";
 
 /// The folder of one server, which is made when it is first needed.
 #[derive(Default)]
-pub struct Scratch(Mutex<Option<Folder>>);
+pub struct ScratchFolder(Mutex<Option<Folder>>);
 
 struct Folder {
     folder: TempDir,
@@ -20,7 +20,7 @@ struct Folder {
     _lock: File,
 }
 
-impl Scratch {
+impl ScratchFolder {
     /// Returns the path of the folder.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn files_of_a_killed_server_are_deleted_and_those_of_a_living_one_are_not() {
         let parent = tempfile::tempdir().unwrap();
-        let [living, killed] = [(); 2].map(|()| Scratch::default());
+        let [living, killed] = [(); 2].map(|()| ScratchFolder::default());
         let path = living.path_in(parent.path()).unwrap();
         assert_eq!(living.path_in(parent.path()).unwrap(), path);
         std::fs::write(path.join("state"), "x").unwrap();
@@ -78,7 +78,7 @@ mod tests {
         let Folder { folder, _lock } = killed.0.into_inner().unwrap().unwrap();
         assert_eq!(folder.keep(), left);
         drop(_lock);
-        let other = Scratch::default();
+        let other = ScratchFolder::default();
         other.path_in(parent.path()).unwrap();
         assert!(path.join("state").exists() && !left.exists());
         std::fs::remove_dir_all(&path).unwrap();

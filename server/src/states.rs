@@ -2,8 +2,8 @@
 
 use super::failure::{Answer, Failure, blocking};
 use super::guard::Caller;
-use super::scratch::Scratch;
-use super::store::{Store, Stored, Version};
+use super::scratch::ScratchFolder;
+use super::store::{FileVersion, Store, Stored};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use std::collections::HashMap;
@@ -26,11 +26,11 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The states of all callers.
 pub struct States {
     store: Store,
-    scratch: Arc<Scratch>,
+    scratch: Arc<ScratchFolder>,
     /// The maximum size of a caller's states of a model, in bytes. `None` sets no limit.
     quota: Option<u64>,
     /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
-    held: Mutex<HashMap<(usize, String, String), Version>>,
+    held: Mutex<HashMap<(usize, String, String), FileVersion>>,
     /// For each folder, a lock that is held while a file is written.
     writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -98,7 +98,7 @@ impl States {
 
     /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
     /// engine could have the content of one request and the version of another.
-    fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: Version) -> Answer<()> {
+    fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: FileVersion) -> Answer<()> {
         let key = (engine.id(), folder(engine, caller), file(name)?);
         let mut held = self.held();
         // A state without an entry is only loaded once more, so dropping all entries is harmless.
@@ -196,7 +196,7 @@ impl States {
         Ok(Listed { info: StateInfo { name: name.into(), n_tokens, bytes: stored.bytes }, modified: stored.modified })
     }
 
-    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<(StateInfo, Version)> {
+    async fn put_state(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<(StateInfo, FileVersion)> {
         let info = StateInfo { name: name.into(), n_tokens: header_tokens(&content).unwrap_or(0), bytes: content.len() as u64 };
         let version = self.put(&folder(engine, caller), &file(name)?, content).await?;
         Ok((info, version))
@@ -207,7 +207,7 @@ impl States {
     ///
     /// # Errors
     /// 413 if the quota is full; 507 if the server cannot store the file.
-    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<Version> {
+    pub async fn put(&self, folder: &str, file: &str, content: Bytes) -> Answer<FileVersion> {
         let write = async |content| self.store.put(folder, file, content).await.map_err(|e| Failure::from(e).unstored());
         let Some(quota) = self.quota else { return write(content).await };
         // A caller has only one write at a time. Otherwise, two files could claim the same free bytes of the quota.
@@ -248,7 +248,7 @@ impl States {
         Ok(())
     }
 
-    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, String, String), Version>> {
+    fn held(&self) -> std::sync::MutexGuard<'_, HashMap<(usize, String, String), FileVersion>> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

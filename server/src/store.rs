@@ -36,16 +36,16 @@ pub struct Traffic {
 
 /// Identifies the content of a file: two versions are equal if the file did not change.
 #[derive(Debug, Clone)]
-pub struct Version {
+pub struct FileVersion {
     tag: Option<String>,
     /// The time of the last change, in milliseconds since 1970. `None` if this server has just written the file: a write returns only the tag.
     modified: Option<i64>,
     pub bytes: u64,
 }
 
-impl PartialEq for Version {
+impl PartialEq for FileVersion {
     /// Compares the tags. A storage without tags tells versions apart by time and size.
-    fn eq(&self, other: &Version) -> bool {
+    fn eq(&self, other: &FileVersion) -> bool {
         match (&self.tag, &other.tag) {
             (Some(tag), Some(of_other)) => tag == of_other,
             _ => self.modified.is_some() && (self.modified, self.bytes) == (other.modified, other.bytes),
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Writes a file, and returns its version. A reader sees either the old or the new content, even if the process is killed while it writes.
-    pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<Version> {
+    pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<FileVersion> {
         if let Some(local) = &self.local {
             let folder = local.join(folder);
             make_private(&folder).map_err(|e| Error::io(e, &folder))?;
@@ -129,11 +129,11 @@ impl Store {
         let put = self.inner.put(&self.at(folder, name), content.into()).await.map_err(failed)?;
         self.traffic.writes.inc();
         self.traffic.written_bytes.inc_by(bytes);
-        Ok(Version { tag: put.e_tag, modified: None, bytes })
+        Ok(FileVersion { tag: put.e_tag, modified: None, bytes })
     }
 
     /// Reads a file. Returns `None` if the file does not exist.
-    pub async fn get(&self, folder: &str, name: &str) -> Result<Option<(Bytes, Version)>> {
+    pub async fn get(&self, folder: &str, name: &str) -> Result<Option<(Bytes, FileVersion)>> {
         if !self.is_plain(folder, name) {
             return Ok(None);
         }
@@ -152,7 +152,7 @@ impl Store {
     }
 
     /// Returns the version of a file, or `None` if the file does not exist.
-    pub async fn version(&self, folder: &str, name: &str) -> Result<Option<Version>> {
+    pub async fn version(&self, folder: &str, name: &str) -> Result<Option<FileVersion>> {
         if !self.is_plain(folder, name) {
             return Ok(None);
         }
@@ -214,8 +214,8 @@ fn sweep(folder: &std::path::Path) {
     }
 }
 
-fn version(meta: &ObjectMeta) -> Version {
-    Version { tag: meta.e_tag.clone(), modified: Some(meta.last_modified.timestamp_millis()), bytes: meta.size }
+fn version(meta: &ObjectMeta) -> FileVersion {
+    FileVersion { tag: meta.e_tag.clone(), modified: Some(meta.last_modified.timestamp_millis()), bytes: meta.size }
 }
 
 /// Converts a result of the storage. The error for a missing file becomes `None`.

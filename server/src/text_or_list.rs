@@ -16,8 +16,8 @@ pub enum TextOrList<T> {
 /// # Errors
 /// The errors of the items; an error if the value has another type.
 pub fn text_or_list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D, expected: &'static str) -> Result<TextOrList<T>, D::Error> {
-    struct Found<T>(&'static str, PhantomData<T>);
-    impl<'de, T: Deserialize<'de>> Visitor<'de> for Found<T> {
+    struct TextOrListVisitor<T>(&'static str, PhantomData<T>);
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for TextOrListVisitor<T> {
         type Value = TextOrList<T>;
 
         fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -36,5 +36,5 @@ pub fn text_or_list<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D, exp
             Ok(TextOrList::List(items))
         }
     }
-    from.deserialize_any(Found(expected, PhantomData))
+    from.deserialize_any(TextOrListVisitor(expected, PhantomData))
 }

@@ -7,7 +7,7 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::{Hosted, Lease};
 use super::ids::new_id;
-use super::ledger::Line;
+use super::ledger::OpenRequestGuard;
 use super::states::check_new_name;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
@@ -19,7 +19,7 @@ use wingbeat::low_level::sample::Sampling;
 /// Names of two states of a session or a kept response: the state to continue, and the state to save. The request's own fields `state` and
 /// `save_state` have precedence.
 #[derive(Debug, Clone, Default)]
-pub struct Kept {
+pub struct SessionStates {
     /// The name of the state from which the conversation continues if the conversation's text begins with the text of the state.
     pub resume: Option<String>,
     /// The name under which the state after the answer is saved.
@@ -28,16 +28,16 @@ pub struct Kept {
     pub is_conversation: bool,
 }
 
-impl Kept {
+impl SessionStates {
     /// Returns the names for a model. A session of a model with a tuned initial state has a state of its own, whose name ends with the digest of the
     /// initial state, because the session can also be one of other models.
     ///
     /// # Errors
     /// 400 if the name of the session is too long for that.
-    fn of(&self, model: &Hosted, engine: &Engine) -> Answer<Kept> {
+    fn of(&self, model: &Hosted, engine: &Engine) -> Answer<SessionStates> {
         const MOST: usize = 80;
-        let mut kept = self.clone();
-        let (Some(initial), Some(session)) = (model.initial(), &self.resume) else { return Ok(kept) };
+        let mut states = self.clone();
+        let (Some(initial), Some(session)) = (model.initial(), &self.resume) else { return Ok(states) };
         if self.save.as_ref() == Some(session)
             && let Some(digest) = engine.initial_digest(&initial)
         {
@@ -45,9 +45,9 @@ impl Kept {
                 return Err(Failure::field("session_id", format!("expected at most {MOST} bytes for this model, found {}", session.len())));
             }
             let name = format!("{session}.{digest}");
-            (kept.resume, kept.save) = (Some(name.clone()), Some(name));
+            (states.resume, states.save) = (Some(name.clone()), Some(name));
         }
-        Ok(kept)
+        Ok(states)
     }
 }
 
@@ -63,7 +63,7 @@ pub struct Ticket {
     generation: Generation,
     /// The memory of the request.
     _claim: Arc<Claim>,
-    line: Line,
+    open_request: OpenRequestGuard,
     /// The name under which the state after the text is stored. `None` stores no state.
     save_as: Option<String>,
     /// The error because of which the state was not stored.
@@ -82,7 +82,7 @@ impl Ticket {
         caller: &Caller,
         endpoint: &'static str,
         mut request: Request,
-        kept: &Kept,
+        states: &SessionStates,
         claim: &Arc<Claim>,
     ) -> Answer<Ticket> {
         if app.is_stopping() {
@@ -90,12 +90,12 @@ impl Ticket {
         }
         let lease = Lease::of(model);
         let (engine, number) = app.started(model).await?;
-        let kept = kept.of(model, &engine)?;
-        let line = Line::open(&app.ledger, caller, endpoint, &model.name);
+        let states = states.of(model, &engine)?;
+        let open_request = OpenRequestGuard::open(&app.ledger, caller, endpoint, &model.name);
         request.namespace.clone_from(&caller.namespace);
-        request.state_is_prefix = kept.is_conversation && request.state.is_none();
+        request.state_is_prefix = states.is_conversation && request.state.is_none();
         request.initial = model.initial();
-        if request.state.is_some() || kept.resume.is_some() {
+        if request.state.is_some() || states.resume.is_some() {
             // A busy server refuses a request before it reads a state for it.
             engine.check_room(&caller.namespace)?;
         }
@@ -103,12 +103,12 @@ impl Ticket {
             if !app.states.bring(&engine, caller, name).await.map_err(|e| e.in_field("state"))? {
                 return Err(unknown_state(name).in_field("state"));
             }
-        } else if let Some(name) = &kept.resume {
+        } else if let Some(name) = &states.resume {
             match app.states.bring(&engine, caller, name).await {
                 Ok(true) => request.state = Some(name.clone()),
                 Ok(false) => {}
                 // The request has the whole conversation, so it needs no state. The answer replaces the damaged file.
-                Err(failure) if kept.is_conversation => {
+                Err(failure) if states.is_conversation => {
                     log::warn!(
                         "{}: the state {name:?} cannot be read, so the conversation is prefilled again: {}",
                         caller.request_id,
@@ -121,14 +121,14 @@ impl Ticket {
         if let Some(name) = &request.save_state {
             check_new_name(name, "save_state")?;
         }
-        let save_as = request.save_state.take().or_else(|| kept.save.clone());
+        let save_as = request.save_state.take().or_else(|| states.save.clone());
         if save_as.is_some() {
             // The engine saves the state under a temporary name. The state gets the caller's name only when it is in the storage.
             request.save_state = Some(new_id("saving-"));
         }
         let submit = |request: Request| {
             let engine = engine.clone();
-            app.lanes.run(&claim.namespace, claim.n_bytes(), move || engine.submit(request))
+            app.worker_pools.run(&claim.namespace, claim.n_bytes(), move || engine.submit(request))
         };
         // A request without a state is submitted once, so it need not be copied.
         let again = request.state.is_some().then(|| request.clone());
@@ -157,7 +157,7 @@ impl Ticket {
             _lease: lease,
             generation,
             _claim: claim.clone(),
-            line,
+            open_request,
             save_as,
             refused: None,
         })
@@ -181,9 +181,9 @@ impl Ticket {
         };
         match &mut event {
             Event::Started { prompt_tokens, cached_tokens } => {
-                self.line.update(|entry| (entry.prompt_tokens, entry.cached_tokens) = (*prompt_tokens, *cached_tokens));
+                self.open_request.update(|entry| (entry.prompt_tokens, entry.cached_tokens) = (*prompt_tokens, *cached_tokens));
             }
-            Event::Text { .. } | Event::Thought { .. } | Event::Arguments { .. } => self.line.update(|entry| entry.events += 1),
+            Event::Text { .. } | Event::Thought { .. } | Event::Arguments { .. } => self.open_request.update(|entry| entry.events += 1),
             Event::Done(done) => {
                 if let (Some(Ok(info)), Some(name)) = (&done.state, &self.save_as) {
                     let stored = self.app.states.keep(&self.engine, &self.caller, &info.name, name).await;
@@ -245,10 +245,11 @@ mod tests {
         });
         let models = vec![ServedModel { name: "x".into(), task: ServedTask::Embedding, load }];
         let app = Arc::new(App::new(ServeOptions::default(), models).unwrap());
-        let (model, caller, kept) = (app.models[0].clone(), Caller::default(), Kept::default());
+        let (model, caller, states) = (app.models[0].clone(), Caller::default(), SessionStates::default());
         model.load().unwrap();
         let claim = Arc::new(app.budget.claim(""));
-        let open = || Ticket::open(&app, &model, &caller, "/v1/embeddings", Request::vectors([Input::Text("light".into())]), &kept, &claim);
+        let open =
+            || Ticket::open(&app, &model, &caller, "/v1/embeddings", Request::vectors([Input::Text("light".into())]), &states, &claim);
         // An engine that was interrupted refuses requests with the error of a lost device.
         model.ready().unwrap().interrupt();
         assert_eq!(open().await.err().unwrap().code, Some("device_error"));

@@ -31,8 +31,8 @@ pub struct Visitor {
     leave: Notify,
 }
 
-/// The place of a connection. Dropping it frees the place.
-pub struct Place {
+/// The permit of a connection to be open. Dropping it frees the place for another connection.
+pub struct ConnectionPermit {
     pub visitor: Arc<Visitor>,
     visitors: Arc<Visitors>,
     _permit: Option<OwnedSemaphorePermit>,
@@ -44,7 +44,7 @@ impl Visitors {
     }
 
     /// Waits for a place. If all are taken, asks an idle connection without a key to leave.
-    pub async fn enter(self: Arc<Visitors>) -> Place {
+    pub async fn enter(self: Arc<Visitors>) -> ConnectionPermit {
         let permit = match self.places.clone().try_acquire_owned() {
             Ok(permit) => Some(permit),
             Err(_) => loop {
@@ -58,7 +58,7 @@ impl Visitors {
         };
         let visitor = Arc::new(Visitor::default());
         self.all.lock().unwrap_or_else(PoisonError::into_inner).push(visitor.clone());
-        Place { visitor, visitors: self, _permit: permit }
+        ConnectionPermit { visitor, visitors: self, _permit: permit }
     }
 
     fn make_room(&self) {
@@ -93,7 +93,7 @@ impl Visitor {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         let mut all = self.visitors.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.retain(|visitor| !Arc::ptr_eq(visitor, &self.visitor));

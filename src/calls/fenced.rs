@@ -1,7 +1,7 @@
 //! The short form of tool calls of RWKV-7 G1: a fenced block with one or more JSON objects.
 
 use super::json::{Frame, after, shifted};
-use super::{Declared, Form, Reading};
+use super::{Declared, Form, FormReading};
 
 /// The marker before and after the block of JSON.
 pub const FENCE: &str = "```";
@@ -9,7 +9,7 @@ pub const FENCE: &str = "```";
 pub struct FencedForm;
 
 impl Form for FencedForm {
-    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading {
         let rest = match after(text, FENCE, is_end) {
             Ok(rest) => rest,
             Err(reading) => return reading,
@@ -17,7 +17,7 @@ impl Form for FencedForm {
         let rest = match after(rest, "json", is_end) {
             Ok(rest) => rest,
             // A fence without a language.
-            Err(Reading::Text) => rest,
+            Err(FormReading::Text) => rest,
             Err(reading) => return reading,
         };
         let n = text.len() - rest.len();

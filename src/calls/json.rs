@@ -1,6 +1,6 @@
 //! Reads tool calls that are JSON objects with the keys `name` and `arguments`, in a longer text.
 
-use super::{Declared, Reading};
+use super::{Declared, FormReading};
 use crate::template::ToolCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -34,7 +34,7 @@ pub struct Frame<'a> {
 
 impl Frame<'_> {
     /// Reads one or more objects and the closing mark. The number of bytes in the result counts from the beginning of `text` and includes the mark.
-    pub fn calls(&self, declared: &Declared) -> Reading {
+    pub fn calls(&self, declared: &Declared) -> FormReading {
         let (mut calls, mut n_read) = (Vec::new(), 0);
         loop {
             let rest = &self.text[n_read..];
@@ -44,17 +44,17 @@ impl Frame<'_> {
                 break;
             }
             match object(rest, self.is_end, declared) {
-                Reading::Calls(found, n) => {
+                FormReading::Calls(found, n) => {
                     calls.extend(found);
                     n_read = begin + n;
                 }
-                Reading::Text if !calls.is_empty() => break,
+                FormReading::Text if !calls.is_empty() => break,
                 other => return other,
             }
         }
         match closed(&self.text[n_read..], self.close, self.is_end) {
-            Some(n) => Reading::Calls(calls, n_read + n),
-            None => Reading::More,
+            Some(n) => FormReading::Calls(calls, n_read + n),
+            None => FormReading::More,
         }
     }
 }
@@ -76,31 +76,31 @@ pub fn closed(text: &str, close: &str, is_end: bool) -> Option<usize> {
 /// Returns the text after the opening mark `mark`.
 ///
 /// # Errors
-/// [`Reading::More`] if `text` is only the beginning of the mark and `is_end` is false. [`Reading::Text`] if the mark is missing.
-pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, Reading> {
+/// [`FormReading::More`] if `text` is only the beginning of the mark and `is_end` is false. [`FormReading::Text`] if the mark is missing.
+pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, FormReading> {
     match text.strip_prefix(mark) {
         Some(rest) => Ok(rest),
-        None if mark.starts_with(text) && !is_end => Err(Reading::More),
-        None => Err(Reading::Text),
+        None if mark.starts_with(text) && !is_end => Err(FormReading::More),
+        None => Err(FormReading::Text),
     }
 }
 
-/// Reads one call, a JSON object, at the beginning of a text. Returns [`Reading::Text`] if the object is longer than 64 KiB or does not call a
+/// Reads one call, a JSON object, at the beginning of a text. Returns [`FormReading::Text`] if the object is longer than 64 KiB or does not call a
 /// declared tool.
-pub fn object(text: &str, is_end: bool, declared: &Declared) -> Reading {
-    let more = if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More };
+pub fn object(text: &str, is_end: bool, declared: &Declared) -> FormReading {
+    let more = if is_end || text.len() > MAX_BYTES { FormReading::Text } else { FormReading::More };
     match begins(text, declared) {
-        Some(false) => return Reading::Text,
+        Some(false) => return FormReading::Text,
         None => return more,
         Some(true) => {}
     }
     let Some(n) = end(text) else { return more };
     if n > MAX_BYTES {
-        return Reading::Text;
+        return FormReading::Text;
     }
     match call(&text[..n], declared) {
-        Some(call) => Reading::Calls(vec![call], n),
-        None => Reading::Text,
+        Some(call) => FormReading::Calls(vec![call], n),
+        None => FormReading::Text,
     }
 }
 
@@ -169,23 +169,23 @@ fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
 }
 
 /// Reads a JSON list of calls at the beginning of a text. If an item is not a call, the whole list counts as text.
-pub fn list(text: &str, is_end: bool, declared: &Declared) -> Reading {
-    let Some(n) = end(text) else { return if is_end || text.len() > MAX_BYTES { Reading::Text } else { Reading::More } };
+pub fn list(text: &str, is_end: bool, declared: &Declared) -> FormReading {
+    let Some(n) = end(text) else { return if is_end || text.len() > MAX_BYTES { FormReading::Text } else { FormReading::More } };
     if n > MAX_BYTES {
-        return Reading::Text;
+        return FormReading::Text;
     }
-    let Ok(all) = serde_json::from_str::<Vec<&RawValue>>(&text[..n]) else { return Reading::Text };
+    let Ok(all) = serde_json::from_str::<Vec<&RawValue>>(&text[..n]) else { return FormReading::Text };
     let calls: Option<Vec<ToolCall>> = all.iter().map(|one| call(one.get(), declared)).collect();
     match calls {
-        Some(calls) if !calls.is_empty() => Reading::Calls(calls, n),
-        _ => Reading::Text,
+        Some(calls) if !calls.is_empty() => FormReading::Calls(calls, n),
+        _ => FormReading::Text,
     }
 }
 
 /// Returns `reading` with `n` added to its number of bytes. Call it if the text that was read begins `n` bytes after the beginning of the whole text.
-pub fn shifted(reading: Reading, n: usize) -> Reading {
+pub fn shifted(reading: FormReading, n: usize) -> FormReading {
     match reading {
-        Reading::Calls(calls, bytes) => Reading::Calls(calls, n + bytes),
+        FormReading::Calls(calls, bytes) => FormReading::Calls(calls, n + bytes),
         other => other,
     }
 }

@@ -16,16 +16,16 @@ mod tests;
 mod written;
 
 pub use demand::{demanded, undeclared};
-pub use reader::{CallReader, Piece};
+pub use reader::{AnswerPiece, CallReader};
 pub(crate) use segment::SegmentForm;
 
 use crate::template::{Message, Tool, ToolCall};
 
 /// A form in which models write tool calls.
 pub trait Form: Sync {
-    /// Reads calls at the beginning of a text. `is_end` is true if the answer ends after `text`. A result other than [`Reading::More`] must stay
+    /// Reads calls at the beginning of a text. `is_end` is true if the answer ends after `text`. A result other than [`FormReading::More`] must stay
     /// the same if text is appended.
-    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading;
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading;
 }
 
 /// The forms that can occur anywhere in an answer. If several forms could read a call, the first of them reads it.
@@ -33,7 +33,7 @@ const FORMS: &[&dyn Form] = &[&written::WrittenForm, &fenced::FencedForm, &tagge
 
 /// The result of reading a form at the beginning of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Reading {
+pub enum FormReading {
     /// The text does not begin with a call in this form.
     Text,
     /// More text is needed to decide.

@@ -1,19 +1,19 @@
 //! Separates calls from text while a model writes its answer.
 
-use super::{Declared, FORMS, Reading};
+use super::{Declared, FORMS, FormReading};
 use crate::template::ToolCall;
 use std::ops::ControlFlow;
 
 /// A piece of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum AnswerPiece<'a> {
     Text(&'a str),
     /// A complete call. Its arguments are a JSON object, as the model wrote it.
     Call(&'a ToolCall),
 }
 
 /// A function that receives the pieces of an answer. `Break` stops the answer.
-pub type OnPiece<'a> = dyn FnMut(Piece<'_>) -> ControlFlow<()> + 'a;
+pub type OnPiece<'a> = dyn FnMut(AnswerPiece<'_>) -> ControlFlow<()> + 'a;
 
 /// Finds calls of declared tools anywhere in a text. The result does not depend on the sizes of the parts in which the text is pushed.
 #[derive(Debug, Clone)]
@@ -49,28 +49,28 @@ impl CallReader {
         while let Some(next) = held[at..].find(FIRST).filter(|_| !self.declared.is_empty()) {
             at += next;
             match self.read(&held[at..], is_end) {
-                Reading::Calls(calls, n) => {
+                FormReading::Calls(calls, n) => {
                     self.held = held[at + n..].into();
                     if from < at {
-                        on_piece(Piece::Text(&held[from..at]))?;
+                        on_piece(AnswerPiece::Text(&held[from..at]))?;
                     }
-                    calls.iter().try_for_each(|call| on_piece(Piece::Call(call)))?;
+                    calls.iter().try_for_each(|call| on_piece(AnswerPiece::Call(call)))?;
                     self.held.clear();
                     (from, at) = (at + n, at + n);
                 }
-                Reading::More => {
+                FormReading::More => {
                     self.held = held[at..].into();
-                    return if from < at { on_piece(Piece::Text(&held[from..at])) } else { ControlFlow::Continue(()) };
+                    return if from < at { on_piece(AnswerPiece::Text(&held[from..at])) } else { ControlFlow::Continue(()) };
                 }
                 _ => at += 1,
             }
         }
-        if from < held.len() { on_piece(Piece::Text(&held[from..])) } else { ControlFlow::Continue(()) }
+        if from < held.len() { on_piece(AnswerPiece::Text(&held[from..])) } else { ControlFlow::Continue(()) }
     }
 
-    /// Reads a text with all forms. Returns the first result that is not [`Reading::Text`], or [`Reading::Text`] if no form finds a call.
-    fn read(&self, text: &str, is_end: bool) -> Reading {
+    /// Reads a text with all forms. Returns the first result that is not [`FormReading::Text`], or [`FormReading::Text`] if no form finds a call.
+    fn read(&self, text: &str, is_end: bool) -> FormReading {
         let readings = FORMS.iter().map(|form| form.read(text, is_end, &self.declared));
-        readings.into_iter().find(|reading| *reading != Reading::Text).unwrap_or(Reading::Text)
+        readings.into_iter().find(|reading| *reading != FormReading::Text).unwrap_or(FormReading::Text)
     }
 }

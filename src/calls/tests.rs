@@ -12,10 +12,10 @@ fn declared() -> Declared {
 /// Pushes the parts of an answer into a reader. Returns the text of the answer, with `@name arguments@` in the place of each call.
 fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
     let (mut reader, mut heard) = (CallReader::new(declared()), String::new());
-    let mut hear = |piece: Piece<'_>| {
+    let mut hear = |piece: AnswerPiece<'_>| {
         heard += &match piece {
-            Piece::Text(text) => text.to_string(),
-            Piece::Call(call) => format!("@{} {}@", call.name, call.arguments),
+            AnswerPiece::Text(text) => text.to_string(),
+            AnswerPiece::Call(call) => format!("@{} {}@", call.name, call.arguments),
         };
         ControlFlow::Continue(())
     };
@@ -138,7 +138,7 @@ fn without_tools_all_text_is_text() {
     let mut reader = CallReader::new(Declared::default());
     let mut shown = 0;
     let _ = reader.push(CALLS[0].0, &mut |piece| {
-        shown += usize::from(piece == Piece::Text(CALLS[0].0));
+        shown += usize::from(piece == AnswerPiece::Text(CALLS[0].0));
         ControlFlow::Continue(())
     });
     assert_eq!(shown, 1);
@@ -147,7 +147,7 @@ fn without_tools_all_text_is_text() {
 #[test]
 fn a_first_line_names_a_declared_tool() {
     let read = |text: &str| SegmentForm.read(text, true, &declared());
-    assert_eq!(read(" f \n{}"), Reading::Begins("f".into(), 4));
-    assert_eq!([read("g\n{}"), read("f"), read("\nf\n")], [Reading::Text, Reading::Text, Reading::Text]);
-    assert_eq!(SegmentForm.read("f", false, &declared()), Reading::More);
+    assert_eq!(read(" f \n{}"), FormReading::Begins("f".into(), 4));
+    assert_eq!([read("g\n{}"), read("f"), read("\nf\n")], [FormReading::Text, FormReading::Text, FormReading::Text]);
+    assert_eq!(SegmentForm.read("f", false, &declared()), FormReading::More);
 }

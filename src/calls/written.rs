@@ -2,7 +2,7 @@
 
 use super::fenced::FencedForm;
 use super::json::{Frame, after, shifted};
-use super::{Declared, Form, Reading};
+use super::{Declared, Form, FormReading};
 
 /// The line before the block of JSON. A call in this form begins with this line.
 pub const MARK: &str = "**Tool Call:**";
@@ -10,7 +10,7 @@ pub const MARK: &str = "**Tool Call:**";
 pub struct WrittenForm;
 
 impl Form for WrittenForm {
-    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> Reading {
+    fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading {
         let rest = match after(text, MARK, is_end) {
             Ok(rest) => rest.trim_start(),
             Err(reading) => return reading,

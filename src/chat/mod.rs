@@ -3,7 +3,7 @@
 //! A [`Format`] writes conversations in the form that a model was trained on. `Question` renders messages as one prompt. `AnswerReader` splits the
 //! answer into text, thought and tool calls.
 
-pub(crate) mod begun;
+pub(crate) mod answer_prefix;
 pub(crate) mod format;
 mod question;
 pub(crate) mod reader;
@@ -13,7 +13,7 @@ mod think;
 
 pub use crate::template::fill_prompt;
 pub use crate::template::{Message, Role, Tool, ToolCall};
-pub(crate) use begun::is_begun;
+pub(crate) use answer_prefix::is_begun;
 pub use format::{Format, InitialPrompt, Thinking};
 pub(crate) use question::Question;
 pub(crate) use reader::AnswerReader;

@@ -1,7 +1,7 @@
 //! Renders messages as one prompt, and makes a reader for the answer.
 
-use super::begun::Begun;
-use super::format::{Kind, LEAD, vocab_of};
+use super::answer_prefix::AnswerPrefix;
+use super::format::{FormatKind, LEAD, vocab_of};
 use super::rules::AnswerPlace;
 use super::think::ReplyStart;
 use super::{AnswerReader, Format};
@@ -65,7 +65,7 @@ impl Question {
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }
-        let (messages, mut begun) = Begun::split(messages);
+        let (messages, mut begun) = AnswerPrefix::split(messages);
         if messages.is_empty() {
             let e = Error::input("expected a message before the answer that the model continues").field("messages");
             return Err(e.hint("begin with a message of the role user"));
@@ -74,7 +74,7 @@ impl Question {
         let declared = Declared::in_messages(messages);
         let before = format.before_prompt();
         let mut question = match &format.kind {
-            Kind::Messages(options) => {
+            FormatKind::Messages(options) => {
                 let template = &options.template;
                 let mut parts = template.render(messages)?;
                 let lead = template.lead(messages);
@@ -109,10 +109,10 @@ impl Question {
                     begun: None,
                 }
             }
-            Kind::Lines(lines) => {
+            FormatKind::Lines(lines) => {
                 let mut text = lines.whole(messages)?;
                 if lines.begins() == ReplyStart::Answer {
-                    begun = begun.map(Begun::without_thought);
+                    begun = begun.map(AnswerPrefix::without_thought);
                 }
                 if let Some(begun) = begun {
                     text = begun.append_to(text.strip_suffix(lines.opening).unwrap_or(&text), LEAD);
@@ -123,7 +123,7 @@ impl Question {
                     stop_ids: None,
                     stop_texts: vec![lines.end()],
                     max_new_tokens: None,
-                    place: lines.place(vocab),
+                    place: lines.answer_place(vocab),
                     start: lines.begins(),
                     source: Source::Lines,
                     n_before: before.len(),

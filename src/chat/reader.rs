@@ -1,8 +1,8 @@
 //! Splits an answer into text, thought and tool calls while a model writes it.
 
 use super::think::{AnswerPart, OnPart, ReplyStart, Splitter};
-use crate::calls::{Declared, Form, Reading, SegmentForm};
-use crate::template::{Delta, SegmentWriter, ToolCall, opening_ids};
+use crate::calls::{Declared, Form, FormReading, SegmentForm};
+use crate::template::{SegmentDelta, SegmentWriter, ToolCall, opening_ids};
 use crate::vocab::Vocab;
 use std::ops::ControlFlow;
 
@@ -22,7 +22,7 @@ pub struct AnswerReader {
 }
 
 /// An answer that has ended, split into its parts.
-pub(crate) struct Read {
+pub(crate) struct ReadAnswer {
     pub text: String,
     pub thought: String,
     /// True if the answer had a thought. An empty thought counts.
@@ -88,7 +88,7 @@ impl AnswerReader {
     }
 
     /// Does what [`finish`](Self::finish) does, and returns the complete answer.
-    pub(crate) fn end(self, on_part: &mut OnPart<'_>) -> Read {
+    pub(crate) fn end(self, on_part: &mut OnPart<'_>) -> ReadAnswer {
         let AnswerReader { mut splitter, segments, declared, mut is_call } = self;
         let (segments, at_stop_text) = segments.map_or((Vec::new(), splitter.has_stopped), |segments| {
             segments.finish(&mut |delta| show(delta, &mut splitter, &declared, &mut is_call, on_part))
@@ -97,11 +97,11 @@ impl AnswerReader {
         let (text, thought) = (splitter.answer().into(), splitter.thought().into());
         let dropped = splitter.dropped.unwrap_or_default();
         let calls = std::mem::take(&mut splitter.found);
-        Read { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, calls, segments }
+        ReadAnswer { text, thought, has_thought: splitter.has_thought, has_stopped: at_stop_text, dropped, calls, segments }
     }
 
     /// Ends an answer that was cut by the length limit or the caller. Drops an incomplete stop text at its end.
-    pub(crate) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> Read {
+    pub(crate) fn end_cut(mut self, on_part: &mut OnPart<'_>) -> ReadAnswer {
         self.splitter.dropped = Some(String::new());
         self.end(on_part)
     }
@@ -109,13 +109,19 @@ impl AnswerReader {
 
 /// Returns whether a segment with this first line calls one of the `declared` tools.
 pub(crate) fn is_declared(first_line: &str, declared: &Declared) -> bool {
-    matches!(SegmentForm.read(&format!("{first_line}\n"), true, declared), Reading::Begins(..))
+    matches!(SegmentForm.read(&format!("{first_line}\n"), true, declared), FormReading::Begins(..))
 }
 
 /// Passes one piece of a segment to `on_part`: as a piece of a tool call, or through `splitter` as a piece of thought or text.
-fn show(delta: Delta<'_>, splitter: &mut Splitter, declared: &Declared, is_call: &mut bool, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+fn show(
+    delta: SegmentDelta<'_>,
+    splitter: &mut Splitter,
+    declared: &Declared,
+    is_call: &mut bool,
+    on_part: &mut OnPart<'_>,
+) -> ControlFlow<()> {
     match delta {
-        Delta::Begin { name } => {
+        SegmentDelta::Begin { name } => {
             *is_call = is_declared(name, declared);
             match name {
                 "" => ControlFlow::Continue(()),
@@ -124,7 +130,7 @@ fn show(delta: Delta<'_>, splitter: &mut Splitter, declared: &Declared, is_call:
                 name => splitter.push(&format!("{name}\n"), on_part),
             }
         }
-        Delta::Text(text) if *is_call => on_part(AnswerPart::Arguments(text)),
-        Delta::Text(text) => splitter.push(text, on_part),
+        SegmentDelta::Text(text) if *is_call => on_part(AnswerPart::Arguments(text)),
+        SegmentDelta::Text(text) => splitter.push(text, on_part),
     }
 }

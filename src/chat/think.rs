@@ -1,6 +1,6 @@
 //! Splits a model's text into a thought and an answer, and trims both.
 
-use crate::calls::{CallReader, Declared, Piece};
+use crate::calls::{AnswerPiece, CallReader, Declared};
 use crate::template::ToolCall;
 use crate::vocab::StopTexts;
 use std::ops::ControlFlow;
@@ -128,16 +128,16 @@ impl Splitter {
 
     /// Passes text of the answer to `on_part`. If the answer can call tools, separates the calls from the text first.
     fn say(&mut self, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
-        let Some(mut calls) = self.calls.take() else { return self.piece(Piece::Text(text), on_part) };
+        let Some(mut calls) = self.calls.take() else { return self.piece(AnswerPiece::Text(text), on_part) };
         let heard = calls.push(text, &mut |piece| self.piece(piece, on_part));
         self.calls = Some(calls);
         heard
     }
 
-    fn piece(&mut self, piece: Piece<'_>, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
+    fn piece(&mut self, piece: AnswerPiece<'_>, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         match piece {
-            Piece::Text(text) => self.answer.push(text, &mut |text| on_part(AnswerPart::Text(text))),
-            Piece::Call(call) => {
+            AnswerPiece::Text(text) => self.answer.push(text, &mut |text| on_part(AnswerPart::Text(text))),
+            AnswerPiece::Call(call) => {
                 self.found.push(call.clone());
                 on_part(AnswerPart::Call(&call.name))?;
                 on_part(AnswerPart::Arguments(&call.arguments))

@@ -37,14 +37,14 @@ pub struct Closer {
     bytes: Parse,
     vocab: TokEnv,
     order: Arc<ByteOrder>,
-    ending: Arc<Ending>,
+    ending: Arc<ClosingText>,
     /// The id for which [`Closer::fits`] returned true last, and the bytes that complete the text after this id is appended.
-    next: Option<(u32, Arc<Ending>)>,
+    next: Option<(u32, Arc<ClosingText>)>,
 }
 
 /// Bytes that complete a text, and the same bytes as tokens.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Ending {
+struct ClosingText {
     text: Vec<u8>,
     tokens: Vec<u32>,
 }
@@ -67,7 +67,7 @@ impl Closer {
 
     /// Returns whether the text plus the token `id` can be completed with at most `left` further tokens. `bytes` is the token's text.
     pub fn fits(&mut self, id: u32, bytes: &[u8], left: usize) -> bool {
-        let fits = |ending: &Ending| ending.tokens.len() <= left;
+        let fits = |ending: &ClosingText| ending.tokens.len() <= left;
         match self.ending_after(id, bytes) {
             Some(ending) if fits(&ending) => {
                 self.next = Some((id, Arc::new(ending)));
@@ -89,12 +89,12 @@ impl Closer {
 
     /// Returns an ending of the text after the token `id`, whose text is `bytes`. Returns `None` if the search fails, or if the vocabulary has no
     /// tokens for the ending.
-    fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<Ending> {
+    fn ending_after(&mut self, id: u32, bytes: &[u8]) -> Option<ClosingText> {
         let known = self.ending.clone();
         if let Some(rest) = known.text.strip_prefix(bytes) {
             let is_next = known.tokens.first() == Some(&id);
             let tokens = if is_next { known.tokens[1..].to_vec() } else { self.tokens_of(rest)? };
-            return Some(Ending { text: rest.to_vec(), tokens });
+            return Some(ClosingText { text: rest.to_vec(), tokens });
         }
         match self.still_ends(bytes, &known.text) {
             Some(rest) if rest.len() == known.text.len() => Some((*known).clone()),
@@ -121,9 +121,9 @@ impl Closer {
     }
 
     /// Splits bytes that complete the text into tokens. Returns `None` if the vocabulary has no tokens for these bytes.
-    fn ending_of(&self, text: Vec<u8>) -> Option<Ending> {
+    fn ending_of(&self, text: Vec<u8>) -> Option<ClosingText> {
         let tokens = self.tokens_of(&text)?;
-        Some(Ending { text, tokens })
+        Some(ClosingText { text, tokens })
     }
 
     /// Splits a text into the fewest tokens. Returns `None` if the vocabulary has no tokens for the text.
@@ -160,8 +160,8 @@ impl Closer {
 
     /// Searches for a shorter ending of the text that `start` has parsed. `text` is a known ending; the search tries other bytes at each offset of
     /// `text`. Returns the ending with the fewest tokens, which may be `text` itself, or `None` if the vocabulary has no tokens for any ending.
-    fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<Ending> {
-        let size = |ending: &Ending| (ending.tokens.len(), ending.text.len());
+    fn shorter(&self, start: &Parse, text: Vec<u8>) -> Option<ClosingText> {
+        let size = |ending: &ClosingText| (ending.tokens.len(), ending.text.len());
         let (mut best, mut text) = (self.ending_of(text.clone()), text);
         let (mut at, mut from, mut left) = (start.fork(), 0, TRIES);
         while from < text.len() && left > 0 {

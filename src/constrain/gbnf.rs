@@ -133,7 +133,8 @@ impl<'t> GbnfReader<'t> {
             return Err(self.expected("::= after the name of a rule", self.at));
         }
         if let Some((_, before)) = self.rules[rule].body {
-            let found = format!("rule {} is defined twice, first in line {}", &self.text[name.clone()], place(self.text, before).0);
+            let found =
+                format!("rule {} is defined twice, first in line {}", &self.text[name.clone()], line_and_column(self.text, before).0);
             return Err(self.refuse(name, &found));
         }
         self.at += 3;
@@ -214,7 +215,7 @@ impl<'t> GbnfReader<'t> {
         self.blanks(LineEnds::Skip);
         let inner = self.either(nesting + 1)?;
         if self.peek() != Some(')') {
-            let (line, column) = place(self.text, open);
+            let (line, column) = line_and_column(self.text, open);
             return Err(self.expected(&format!("an element, | or ) to close the ( at line {line}, column {column}"), self.at));
         }
         self.at += 1;
@@ -310,7 +311,7 @@ impl<'t> GbnfReader<'t> {
         let begin = self.at;
         let Some(c) = self.take().filter(|&c| c != '\n') else {
             self.at = begin;
-            let (line, column) = place(self.text, open);
+            let (line, column) = line_and_column(self.text, open);
             let what = if end == "]" { "character class" } else { "string" };
             return Err(self.expected(&format!("{end} to close the {what} that begins at line {line}, column {column}"), begin));
         };
@@ -423,14 +424,14 @@ fn alone(mut all: Vec<Expr>, several: impl Fn(Vec<Expr>) -> Expr) -> Expr {
 }
 
 /// Returns the line and the column of a byte offset. Both count from 1.
-fn place(text: &str, at: usize) -> (usize, usize) {
+fn line_and_column(text: &str, at: usize) -> (usize, usize) {
     let begin = text[..at].rfind('\n').map_or(0, |n| n + 1);
     (text[..at].matches('\n').count() + 1, text[begin..at].chars().count() + 1)
 }
 
 /// Returns an error that shows the line of the byte range `part` and marks the range.
 fn refuse(text: &str, part: Range<usize>, message: &str) -> Error {
-    let (line, column) = place(text, part.start);
+    let (line, column) = line_and_column(text, part.start);
     let begin = text[..part.start].rfind('\n').map_or(0, |n| n + 1);
     let end = text[begin..].find('\n').map_or(text.len(), |n| begin + n);
     let within = part.start - begin..part.end.min(end).max(part.start) - begin;

@@ -15,7 +15,7 @@ const STEP: Duration = Duration::from_secs(if cfg!(test) { 1 } else { 5 });
 pub(super) struct Parse {
     matcher: Matcher,
     /// The ids that may come next, and whether the text may end. `None` until the ids are computed.
-    next: Option<Next>,
+    next: Option<AllowedNext>,
     n_ids: u32,
 }
 
@@ -27,7 +27,7 @@ impl Clone for Parse {
 }
 
 #[derive(Clone)]
-struct Next {
+struct AllowedNext {
     ids: SimpleVob,
     may_end: bool,
 }
@@ -52,7 +52,7 @@ impl Parse {
             Some(next) => next,
             None => self.compute().map_err(|e| Error::input(format!("the grammar cannot be followed further: {}", explain(&e))))?,
         };
-        let Next { ids, may_end } = self.next.insert(next);
+        let AllowedNext { ids, may_end } = self.next.insert(next);
         Ok(Allowed { ids: ids.as_slice(), may_end: *may_end })
     }
 
@@ -95,11 +95,11 @@ impl Parse {
     }
 
     /// Computes the ids that may come next, and whether the text may end. The error is llguidance's error message.
-    fn compute(&mut self) -> std::result::Result<Next, String> {
+    fn compute(&mut self) -> std::result::Result<AllowedNext, String> {
         let (handle, matcher) = (self.matcher.cancellation_handle(), &mut self.matcher);
         let mut ids = within(STEP, handle, || matcher.compute_mask_or_eos()).map_err(|e| e.to_string())?;
         let may_end = ids.is_allowed(self.n_ids);
         ids.disallow_token(self.n_ids);
-        Ok(Next { ids, may_end })
+        Ok(AllowedNext { ids, may_end })
     }
 }

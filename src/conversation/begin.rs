@@ -1,12 +1,12 @@
 //! Begins conversations: the engine that a conversation needs, and the state in which it begins.
 
-use super::core::{Core, OnRead, State};
+use super::core::{Core, OnRead, TextState};
 use super::lines::InLines;
 use super::messages::InMessages;
 use super::mode::Mode;
 use super::schedule::Change;
 use super::{Conversation, Timings};
-use crate::chat::format::Kind;
+use crate::chat::format::FormatKind;
 use crate::chat::{Format, Settings};
 use crate::engine::{CacheOptions, Engine, EngineOptions};
 use crate::error::{Error, Result};
@@ -66,8 +66,8 @@ impl Conversation {
     /// Makes the kind of conversation that a format needs.
     pub(super) fn mode(core: &mut Core, format: Format) -> Result<Box<dyn Mode>> {
         Ok(match &format.kind {
-            Kind::Lines(_) => Box::new(InLines::new(core, format)?),
-            Kind::Messages(_) => Box::new(InMessages::new(core, format)?),
+            FormatKind::Lines(_) => Box::new(InLines::new(core, format)?),
+            FormatKind::Messages(_) => Box::new(InMessages::new(core, format)?),
         })
     }
 
@@ -87,7 +87,7 @@ impl Conversation {
             return Err(Error::input("a conversation that uses a chat template cannot start from a saved state")
                 .hint("choose a chat format without a template, such as world"));
         }
-        let start = State { pinned: Some(self.core.engine.pin(start)?), tokens: tokens.to_vec(), change: Change::default() };
+        let start = TextState { pinned: Some(self.core.engine.pin(start)?), tokens: tokens.to_vec(), change: Change::default() };
         let before = (std::mem::replace(&mut self.core.start, start), std::mem::replace(&mut self.core.is_after_state, true));
         self.set_system("").inspect_err(|_| (self.core.start, self.core.is_after_state) = before)
     }

@@ -1,9 +1,9 @@
 //! A branch of a conversation in lines (`Name: text`): prefills a message, samples the reply, and ends the reply so that the next turn can follow.
 
 use super::Answer;
-use super::core::{Core, Draw, State};
+use super::core::{Core, DrawArgs, TextState};
 use super::schedule::{Change, Schedule, before_reply};
-use crate::chat::format::{Ending, Lines};
+use crate::chat::format::{Lines, ReplyEnd};
 use crate::chat::{AnswerPart, AnswerReader, Format, OnPart, Thinking};
 use crate::constrain::Constraint;
 use crate::engine::{Pinned, since};
@@ -22,26 +22,26 @@ pub struct Branch {
     pub format: Format,
     pub system: String,
     /// The state in which the first turn begins: after the system message and the format's initial text.
-    pub init: State,
+    pub init: TextState,
     /// The state after the last turn.
-    pub chat: State,
+    pub chat: TextState,
     /// The last message. `None` before the first message, and if it cannot be answered again, for example after an undo.
-    pub asked: Option<Asked>,
+    pub request: Option<TurnRequest>,
     /// For each turn that can be taken back, oldest first: the state and the number of turns before it. The number of states that the engine can hold
     /// limits the list.
-    pub undo: VecDeque<(State, usize)>,
+    pub undo: VecDeque<(TextState, usize)>,
     pub n_turns: usize,
 }
 
 /// A message that was prefilled, so that its reply can begin.
 #[derive(Clone)]
-pub struct Asked {
+pub struct TurnRequest {
     /// The state after the message and the beginning of the reply that the format provides.
-    pub prompt: State,
+    pub prompt: TextState,
     /// The state from which a reply is prefilled again without its thought. If the format ends the prompt with the beginning of a thought, such as
     /// `<think`, the state has read the prompt only up to there. The list has the tokens between this state and the text of the reply, usually none.
     /// `None` if replies end at a blank line, because such replies have no thought.
-    pub lead: Option<(State, Vec<u32>)>,
+    pub lead: Option<(TextState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
     /// The number of turns before the message.
@@ -59,9 +59,9 @@ pub struct Reply {
 
 impl Branch {
     /// Makes a branch without turns. `init` is the state in which the first turn begins.
-    pub fn new(format: Format, system: String, init: State) -> Branch {
+    pub fn new(format: Format, system: String, init: TextState) -> Branch {
         let chat = init.clone();
-        Branch { format, system, init, chat, asked: None, undo: VecDeque::new(), n_turns: 0 }
+        Branch { format, system, init, chat, request: None, undo: VecDeque::new(), n_turns: 0 }
     }
 
     pub fn lines(&self) -> &Lines {
@@ -69,7 +69,7 @@ impl Branch {
     }
 
     /// Prefills the user's message `text`, the bot's name and the beginning of the reply that the format provides.
-    pub fn ask(&self, core: &mut Core, text: &str) -> Result<Asked> {
+    pub fn ask(&self, core: &mut Core, text: &str) -> Result<TurnRequest> {
         let lines = self.lines();
         let hint = self.format.thinking().map_or("", Thinking::hint);
         let text = lines.turn(&(lines.clean(text) + hint));
@@ -78,25 +78,25 @@ impl Branch {
         let n_shared = lead.iter().zip(&prompt).take_while(|(a, b)| a == b).count();
         let change = before_reply(lines.ending);
         let (state, lead) = match lines.ending {
-            Ending::BlankLine => (core.read(&self.chat, &prompt, change)?, None),
-            Ending::NextTurn => {
+            ReplyEnd::BlankLine => (core.read(&self.chat, &prompt, change)?, None),
+            ReplyEnd::NextTurn => {
                 let kept = core.read(&self.chat, &prompt[..n_shared], Change::default())?;
                 (core.read(&kept, &prompt[n_shared..], change)?, Some((kept, lead[n_shared..].to_vec())))
             }
         };
         let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
-        Ok(Asked { prompt: state, lead, read, n_turns: self.n_turns, is_answered: false })
+        Ok(TurnRequest { prompt: state, lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// Sets the current state to `chat`, the state after a reply to `asked`. The reply replaces an earlier reply to `asked`. If there is no earlier
+    /// Sets the current state to `chat`, the state after a reply to `request`. The reply replaces an earlier reply to `request`. If there is no earlier
     /// one, the turn is new, and the state before it is kept for an undo.
-    pub fn replied(&mut self, chat: State, asked: &mut Asked) {
+    pub fn replied(&mut self, chat: TextState, request: &mut TurnRequest) {
         let before = std::mem::replace(&mut self.chat, chat);
-        if !asked.is_answered {
+        if !request.is_answered {
             self.undo.push_back((before, self.n_turns));
-            asked.is_answered = true;
+            request.is_answered = true;
         }
-        self.n_turns = asked.n_turns.saturating_add(1);
+        self.n_turns = request.n_turns.saturating_add(1);
     }
 
     /// Removes all turns, so that only the text before the first turn remains. The last message can still be answered.
@@ -104,8 +104,8 @@ impl Branch {
         self.chat = self.init.clone();
         self.undo.clear();
         self.n_turns = 0;
-        if let Some(asked) = &mut self.asked {
-            (asked.is_answered, asked.n_turns) = (false, 0);
+        if let Some(request) = &mut self.request {
+            (request.is_answered, request.n_turns) = (false, 0);
         }
     }
 }
@@ -115,7 +115,7 @@ fn lines_of(format: &Format) -> &Lines {
 }
 
 /// Prefills the text before the first turn: the system message, then the format's initial text. Returns the state after this text.
-pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<State> {
+pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<TextState> {
     let prompt = [format.before_prompt(), &core.encode(&lines_of(format).beginning(system))?].concat();
     core.read(&core.start.clone(), &prompt, Change::default())
 }
@@ -123,26 +123,26 @@ pub fn begin(core: &mut Core, format: &Format, system: &str) -> Result<State> {
 /// Samples a reply that continues `state`. Returns the state after the reply.
 pub fn reply(
     core: &mut Core,
-    state: &State,
+    state: &TextState,
     lines: &Lines,
     constraint: Option<Box<dyn Constraint>>,
     timings: Timings,
     on_part: &mut OnPart<'_>,
-) -> Result<(State, Reply)> {
+) -> Result<(TextState, Reply)> {
     let room = room(core, state)?;
     // A constrained reply ends where its constraint ends, so stop texts do not apply.
     let stop_texts = if constraint.is_some() { Vec::new() } else { vec![lines.end()] };
     let mut reader = AnswerReader::of_line(lines.begins(), stop_texts);
-    let draw = Draw {
+    let draw = DrawArgs {
         schedule: Schedule::reply(lines.ending, &core.settings),
         constraint,
-        ends: lines.ending == Ending::NextTurn,
+        ends: lines.ending == ReplyEnd::NextTurn,
         max_tokens: core.settings.chat_len_max.min(room),
         grace: 0,
     };
     let mut hear = until_broken(on_part);
     let (state, mut answer) = core.draw(state, draw, timings, &mut |text| reader.push(None, text, &mut hear))?;
-    let is_cut = matches!(answer.finish, Finish::Length | Finish::Interrupted) && lines.ending == Ending::NextTurn;
+    let is_cut = matches!(answer.finish, Finish::Length | Finish::Interrupted) && lines.ending == ReplyEnd::NextTurn;
     let read = if is_cut { reader.end_cut(&mut hear) } else { reader.end(&mut hear) };
     if read.has_stopped {
         answer.finish = Finish::Stop;
@@ -159,7 +159,7 @@ pub fn reply(
 ///
 /// # Errors
 /// `Input` if the conversation fills the context.
-fn room(core: &Core, state: &State) -> Result<usize> {
+fn room(core: &Core, state: &TextState) -> Result<usize> {
     let Some(context) = core.model().context() else { return Ok(usize::MAX) };
     let n = state.pinned.as_ref().map_or(0, Pinned::n_tokens);
     let left = context.saturating_sub(n);
@@ -183,15 +183,15 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn: the
 /// reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually prefills, after `state`, the newlines that the reply lacks. If `state` has read more than the reply (`Reply::has_more`) and `Asked::lead`
-/// is set, prefills the reply and its blank line after the state in `Asked::lead` instead.
-pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: &State, reply: &Reply) -> Result<Option<State>> {
+/// Usually prefills, after `state`, the newlines that the reply lacks. If `state` has read more than the reply (`Reply::has_more`) and `TurnRequest::lead`
+/// is set, prefills the reply and its blank line after the state in `TurnRequest::lead` instead.
+pub fn close(core: &mut Core, lines: &Lines, request: &TurnRequest, state: &TextState, reply: &Reply) -> Result<Option<TextState>> {
     let finish = reply.answer.finish;
-    let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == Ending::NextTurn);
+    let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == ReplyEnd::NextTurn);
     if is_nothing {
         return Ok(None);
     }
-    match &asked.lead {
+    match &request.lead {
         Some((lead, rest)) if reply.has_more => {
             let again = [rest.clone(), core.encode(&format!(" {}\n\n", reply.answer.text))?].concat();
             core.read(lead, &again, Change::default()).map(Some)
@@ -199,7 +199,7 @@ pub fn close(core: &mut Core, lines: &Lines, asked: &Asked, state: &State, reply
         _ => {
             let bytes = core.vocab.decode(&reply.answer.tokens);
             let blank_line = match bytes.as_slice() {
-                _ if asked.lead.is_none() && finish == Finish::Stop => "",
+                _ if request.lead.is_none() && finish == Finish::Stop => "",
                 [.., b'\n', b'\n'] => "",
                 [.., b'\n'] => "\n",
                 _ => "\n\n",

@@ -24,7 +24,7 @@ pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 
 /// A point of a text from which the model can continue. Clones share the state that the engine holds.
 #[derive(Clone)]
-pub struct State {
+pub struct TextState {
     /// The state after `tokens`. `None` for the empty state.
     pub pinned: Option<Pinned>,
     /// All tokens of the text up to this point.
@@ -34,7 +34,7 @@ pub struct State {
 }
 
 /// Arguments of [`Core::draw`].
-pub struct Draw {
+pub struct DrawArgs {
     pub schedule: Schedule,
     pub constraint: Option<Box<dyn Constraint>>,
     /// True if the model's end-of-text token ends the answer, as it always does under a constraint.
@@ -54,7 +54,7 @@ pub struct Core {
     pub rules: Option<MakeConstraint>,
     pub on_read: OnRead,
     /// The state in which every text begins.
-    pub start: State,
+    pub start: TextState,
     /// True if `start` was loaded.
     pub is_after_state: bool,
     /// The position in the random stream of the seed. In a conversation in lines, the position is the number of tokens sampled so far. In messages,
@@ -75,7 +75,7 @@ impl Core {
             processor: None,
             rules: None,
             on_read,
-            start: State { pinned: None, tokens: Vec::new(), change: Change::default() },
+            start: TextState { pinned: None, tokens: Vec::new(), change: Change::default() },
             is_after_state: false,
             draws: 0,
             stop,
@@ -148,12 +148,12 @@ impl Core {
     /// The errors of [`pass`](Self::pass).
     pub fn draw(
         &mut self,
-        state: &State,
-        draw: Draw,
+        state: &TextState,
+        draw: DrawArgs,
         read: Timings,
         on_text: &mut dyn FnMut(&str) -> ControlFlow<()>,
-    ) -> Result<(State, Answer)> {
-        let Draw { schedule, mut constraint, ends, max_tokens, grace } = draw;
+    ) -> Result<(TextState, Answer)> {
+        let DrawArgs { schedule, mut constraint, ends, max_tokens, grace } = draw;
         let answer = Answer {
             text: String::new(),
             thought: String::new(),
@@ -189,7 +189,7 @@ impl Core {
         let Text { tokens, complete, drafted, accepted, .. } = output;
         self.draws = draws;
         let change = tokens.len().checked_sub(1).map_or(state.change, |last| schedule.after(last));
-        let state = State { pinned, tokens: [&state.tokens[..], &tokens].concat(), change };
+        let state = TextState { pinned, tokens: [&state.tokens[..], &tokens].concat(), change };
         let timings = Timings { decode_ms, decode_tokens: tokens.len(), drafted_tokens: drafted, accepted_tokens: accepted, ..read };
         Ok((state, Answer { tokens, finish, complete, timings, ..answer }))
     }
@@ -198,13 +198,13 @@ impl Core {
     ///
     /// # Errors
     /// The errors of [`pass`](Self::pass).
-    pub fn read(&mut self, state: &State, tokens: &[u32], change: Change) -> Result<State> {
+    pub fn read(&mut self, state: &TextState, tokens: &[u32], change: Change) -> Result<TextState> {
         if tokens.is_empty() {
-            return Ok(State { change, ..state.clone() });
+            return Ok(TextState { change, ..state.clone() });
         }
         let job = TextSpec { chunk: self.settings.chunk_len, ..TextSpec::unsampled(tokens.to_vec()) };
         let passed = self.pass(job, state.pinned.as_ref(), None, &mut |_, _| ControlFlow::Continue(()))?;
-        Ok(State { pinned: passed.pinned, tokens: [&state.tokens[..], tokens].concat(), change })
+        Ok(TextState { pinned: passed.pinned, tokens: [&state.tokens[..], tokens].concat(), change })
     }
 
     pub fn is_stopped(&self) -> bool {

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The metadata key whose value is the [`Record`] as JSON.
+/// The metadata key whose value is the [`SavedConversation`] as JSON.
 pub const METADATA_KEY: &str = "chat";
 const VERSION: u32 = 1;
 
 /// The part of a conversation that a file stores as metadata.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Record {
+pub struct SavedConversation {
     pub(super) version: u32,
     pub(super) format: String,
     pub system: String,
@@ -49,18 +49,18 @@ pub struct Record {
 pub struct Loaded {
     pub snapshot: Snapshot,
     pub tokens: Vec<u32>,
-    pub record: Record,
+    pub record: SavedConversation,
     pub settings: Settings,
     pub draws: u64,
 }
 
-impl Record {
+impl SavedConversation {
     /// Makes a record. The caller must set the names, the first prompt, the messages and the tools if the conversation has such data.
-    pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> Record {
+    pub fn new(core: &Core, format: &Format, system: &str, n_turns: usize) -> SavedConversation {
         // `preset` is left out: it only sets other settings, which the record has.
         let settings = Settings::names().filter(|(name, _)| *name != "preset");
         let said = |name: &str| core.settings.get(name).expect("it is one of the names");
-        Record {
+        SavedConversation {
             version: VERSION,
             format: format.name().into(),
             system: system.into(),
@@ -93,7 +93,7 @@ impl Record {
                 Error::file("expected a saved conversation, found a state without a conversation")
                     .hint("give a file that `Conversation::save` wrote; pass a state as `state`")
             })?;
-            let record: Record = serde_json::from_str(record).map_err(|e| {
+            let record: SavedConversation = serde_json::from_str(record).map_err(|e| {
                 Error::file(format!("the metadata key {METADATA_KEY} must hold a saved conversation: {}", with_place(&e))).caused_by(e)
             })?;
             if record.version != VERSION {
@@ -171,7 +171,7 @@ impl Conversation {
     /// is unchanged.
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
-        let loaded = Record::load(&self.core, path)?;
+        let loaded = SavedConversation::load(&self.core, path)?;
         let format = loaded.record.format(&self.core).map_err(|e| e.at(path.display()))?;
         let (settings, draws) = (loaded.settings.clone(), loaded.draws);
         if format.lines().is_some() == self.format().lines().is_some() {

@@ -4,11 +4,11 @@
 //! `chat_pre` before it. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after it.
 
 use super::Answer;
-use super::branch::{Asked, Branch, begin, close, reply, until_broken};
+use super::branch::{Branch, TurnRequest, begin, close, reply, until_broken};
 use super::branches::{Branches, Named};
-use super::core::{Core, Draw, State};
-use super::file::{Loaded, Record};
-use super::mode::{Mode, Task, View};
+use super::core::{Core, DrawArgs, TextState};
+use super::file::{Loaded, SavedConversation};
+use super::mode::{Mode, OneOffPrompt, View};
 use super::schedule::{Change, Schedule};
 use crate::chat::format::{LEAD, Lines, folded};
 use crate::chat::rules::AnswerPlace;
@@ -25,13 +25,13 @@ use web_time::Instant;
 /// The maximum number of tokens that a free text has beyond its length limit, to complete its last character.
 const GRACE: usize = 99;
 
-/// The number that is added to the newline's logit in the answer to a [`Task::QuestionAfterPrompt`].
+/// The number that is added to the newline's logit in the answer to a [`OneOffPrompt::QuestionAfterPrompt`].
 const ASKED: f32 = -2.0;
 
 pub struct InLines {
     branches: Branches<Branch>,
-    gen_0: Option<State>,
-    gen_1: Option<State>,
+    gen_0: Option<TextState>,
+    gen_1: Option<TextState>,
     free: FreeText,
 }
 
@@ -46,32 +46,32 @@ struct FreeText {
     last: Vec<u32>,
 }
 
-impl Task<'_> {
-    /// Returns the prompt of the task, in the form that ChatRWKV (the reference chat program) uses.
-    fn prompt(&self, lines: &Lines) -> String {
+impl OneOffPrompt<'_> {
+    /// Returns the text of the prompt, in the form that ChatRWKV (the reference chat program) uses.
+    fn text(&self, lines: &Lines) -> String {
         match self {
-            Task::Text(text) => format!("\n{text}"),
-            Task::Instruction(text) => format!(
+            OneOffPrompt::Text(text) => format!("\n{text}"),
+            OneOffPrompt::Instruction(text) => format!(
                 "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
                  # Instruction:\n{}\n\n# Response:\n",
                 folded(text)
             ),
-            Task::Question(text) => format!("\nQ: {text}\nA:"),
-            Task::QuestionAfterPrompt(text) => lines.turn(text),
+            OneOffPrompt::Question(text) => format!("\nQ: {text}\nA:"),
+            OneOffPrompt::QuestionAfterPrompt(text) => lines.turn(text),
         }
     }
 
     /// Returns the text that the model writes between the prompt and the answer.
     fn lead(&self) -> &'static str {
         match self {
-            Task::Question(_) | Task::QuestionAfterPrompt(_) => LEAD,
-            Task::Text(_) | Task::Instruction(_) => "",
+            OneOffPrompt::Question(_) | OneOffPrompt::QuestionAfterPrompt(_) => LEAD,
+            OneOffPrompt::Text(_) | OneOffPrompt::Instruction(_) => "",
         }
     }
 
     /// Returns the number that is added to the newline's logit before each token is sampled.
     fn newline(&self) -> f32 {
-        if matches!(self, Task::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
+        if matches!(self, OneOffPrompt::QuestionAfterPrompt(_)) { ASKED } else { 0.0 }
     }
 }
 
@@ -91,7 +91,7 @@ impl InLines {
         }
         while core.engine.n_unpinned() < n {
             if self.branches.all_mut().find_map(|branch| branch.undo.pop_front()).is_none() {
-                self.branches.all_mut().find_map(|branch| branch.asked.take()).ok_or_else(no_room)?;
+                self.branches.all_mut().find_map(|branch| branch.request.take()).ok_or_else(no_room)?;
             }
         }
         Ok(())
@@ -101,28 +101,28 @@ impl InLines {
     fn n_spare(&mut self) -> usize {
         let mut uses: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for branch in self.branches.all_mut() {
-            let asked = branch.asked.iter().flat_map(|asked| [Some(&asked.prompt), asked.lead.as_ref().map(|(lead, _)| lead)]);
-            for pinned in branch.undo.iter().map(|(state, _)| state).chain(asked.flatten()).filter_map(|state| state.pinned.as_ref()) {
+            let request = branch.request.iter().flat_map(|request| [Some(&request.prompt), request.lead.as_ref().map(|(lead, _)| lead)]);
+            for pinned in branch.undo.iter().map(|(state, _)| state).chain(request.flatten()).filter_map(|state| state.pinned.as_ref()) {
                 uses.entry(pinned.id()).or_insert((0, pinned.n_handles())).0 += 1;
             }
         }
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Samples a reply to the message `asked`, and replaces an earlier reply to this message.
-    fn answer_to(&mut self, core: &mut Core, asked: &mut Asked, on_part: &mut OnPart<'_>) -> Result<Answer> {
+    /// Samples a reply to the message `request`, and replaces an earlier reply to this message.
+    fn answer_to(&mut self, core: &mut Core, request: &mut TurnRequest, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 1)?;
         let branch = &mut self.branches.here;
         let lines = branch.lines().clone();
-        let constraint = core.constraint(&lines.place(&core.vocab))?;
-        let timings = std::mem::take(&mut asked.read);
-        let (state, reply) = reply(core, &asked.prompt, &lines, constraint, timings, on_part)?;
+        let constraint = core.constraint(&lines.answer_place(&core.vocab))?;
+        let timings = std::mem::take(&mut request.read);
+        let (state, reply) = reply(core, &request.prompt, &lines, constraint, timings, on_part)?;
         // A stopped reply gets its blank line, too, and prefilling it needs a cleared stop flag.
         core.go_on();
-        let closed = close(core, &lines, asked, &state, &reply)?;
+        let closed = close(core, &lines, request, &state, &reply)?;
         let is_kept = closed.is_some();
         if let Some(chat) = closed {
-            branch.replied(chat, asked);
+            branch.replied(chat, request);
         }
         Ok(Answer { is_kept, ..reply.answer })
     }
@@ -138,7 +138,7 @@ impl InLines {
             self.free.before.iter().try_for_each(|id| rules.accept(*id)).map_err(|e| e.hint("begin a new text"))?;
         }
         let schedule = Schedule::Same(Change { newline, bans_end: false });
-        let draw = Draw { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
+        let draw = DrawArgs { schedule, constraint, ends: true, max_tokens: core.settings.free_gen_len + 1, grace: GRACE };
         let mut text = String::new();
         let mut hear = until_broken(on_part);
         let (state, answer) = core.draw(start, draw, read, &mut |piece| {
@@ -154,29 +154,29 @@ impl InLines {
 impl Mode for InLines {
     fn say(&mut self, core: &mut Core, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 3)?;
-        let asked = self.branches.here.ask(core, text)?;
-        self.branches.here.asked = Some(asked);
+        let request = self.branches.here.ask(core, text)?;
+        self.branches.here.request = Some(request);
         Ok(self.retry(core, on_part)?.expect("a message was said"))
     }
 
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
-        let Some(mut asked) = self.branches.here.asked.take() else { return Ok(None) };
-        let answer = self.answer_to(core, &mut asked, on_part);
-        self.branches.here.asked = Some(asked);
+        let Some(mut request) = self.branches.here.request.take() else { return Ok(None) };
+        let answer = self.answer_to(core, &mut request, on_part);
+        self.branches.here.request = Some(request);
         answer.map(Some)
     }
 
-    fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
+    fn write(&mut self, core: &mut Core, prompt: OneOffPrompt<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
         self.make_room(core, 2)?;
         let branch = &self.branches.here;
-        let prompt = core.encode(&task.prompt(branch.lines()))?;
+        let tokens = core.encode(&prompt.text(branch.lines()))?;
         let started = Instant::now();
-        let start = if matches!(task, Task::QuestionAfterPrompt(_)) { branch.init.clone() } else { core.start.clone() };
-        let state = core.read(&start, &prompt, Change::default())?;
-        let read = Timings { prefill_ms: since(started), prefill_tokens: prompt.len(), ..Timings::default() };
+        let start = if matches!(prompt, OneOffPrompt::QuestionAfterPrompt(_)) { branch.init.clone() } else { core.start.clone() };
+        let state = core.read(&start, &tokens, Change::default())?;
+        let read = Timings { prefill_ms: since(started), prefill_tokens: tokens.len(), ..Timings::default() };
         self.gen_0 = Some(state);
-        self.free = FreeText { lead: task.lead(), ..FreeText::default() };
-        Ok(self.go_on(core, task.newline(), read, on_part)?.expect("a text was begun"))
+        self.free = FreeText { lead: prompt.lead(), ..FreeText::default() };
+        Ok(self.go_on(core, prompt.newline(), read, on_part)?.expect("a text was begun"))
     }
 
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
@@ -217,7 +217,7 @@ impl Mode for InLines {
             0 => Error::input("the conversation has no turn to take back"),
             _ => Error::input("the last turn cannot be taken back: the state before it was not kept"),
         })?;
-        (branch.chat, branch.n_turns, branch.asked) = (before, n_turns, None);
+        (branch.chat, branch.n_turns, branch.request) = (before, n_turns, None);
         Ok(())
     }
 
@@ -241,12 +241,12 @@ impl Mode for InLines {
     }
 
     #[cfg(test)]
-    fn states(&self) -> Vec<(&'static str, &State)> {
-        let Branch { init, chat, asked, .. } = &self.branches.here;
+    fn states(&self) -> Vec<(&'static str, &TextState)> {
+        let Branch { init, chat, request, .. } = &self.branches.here;
         let all = [
             ("chat_init", Some(init)),
             ("chat", Some(chat)),
-            ("chat_pre", asked.as_ref().map(|asked| &asked.prompt)),
+            ("chat_pre", request.as_ref().map(|request| &request.prompt)),
             ("gen_0", self.gen_0.as_ref()),
             ("gen_1", self.gen_1.as_ref()),
         ];
@@ -260,10 +260,10 @@ impl Mode for InLines {
     fn save(&self, core: &Core, path: &Path) -> Result<()> {
         let branch = &self.branches.here;
         let Lines { user, bot, interface, init_prompt, .. } = branch.lines().clone();
-        let record = Record {
+        let record = SavedConversation {
             names: Some([user, bot, interface]),
             init_prompt,
-            ..Record::new(core, &branch.format, &branch.system, branch.n_turns)
+            ..SavedConversation::new(core, &branch.format, &branch.system, branch.n_turns)
         };
         record.save(core, &core.engine.copy_of(branch.chat.pinned.as_ref())?, &branch.chat.tokens, path)
     }
@@ -271,7 +271,7 @@ impl Mode for InLines {
     fn load(&mut self, core: &mut Core, format: Format, loaded: Loaded) -> Result<()> {
         self.make_room(core, 2)?;
         let Loaded { snapshot, tokens, record, .. } = loaded;
-        let chat = State { pinned: Some(core.engine.pin(snapshot)?), tokens, change: Change::default() };
+        let chat = TextState { pinned: Some(core.engine.pin(snapshot)?), tokens, change: Change::default() };
         let init = begin(core, &format, &record.system)?;
         self.branches.here = Branch { n_turns: record.n_turns, chat, ..Branch::new(format, record.system, init) };
         Ok(())

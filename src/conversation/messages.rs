@@ -5,12 +5,12 @@ use super::Answer;
 use super::branch::until_broken;
 use super::branches::{Branches, Named};
 use super::core::Core;
-use super::file::{Loaded, Record};
-use super::mode::{Mode, Task, View};
+use super::file::{Loaded, SavedConversation};
+use super::mode::{Mode, OneOffPrompt, View};
 use super::schedule::lend;
 use crate::calls::Declared;
-use crate::chat::format::{Kind, Messages, after_thought};
-use crate::chat::reader::{Read, is_declared};
+use crate::chat::format::{FormatKind, Messages, after_thought};
+use crate::chat::reader::{ReadAnswer, is_declared};
 use crate::chat::{Format, OnPart, Question, Thinking};
 use crate::engine::{Passed, Space};
 use crate::error::{Error, Result};
@@ -63,7 +63,7 @@ impl InMessages {
 
     /// Samples an answer to the last message of `history`. Does not change the current branch.
     fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<Answered> {
-        let Kind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
+        let FormatKind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
         let Messages { template, generation } = messages.as_ref().clone();
         let is_rwkv = messages.is_rwkv();
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
@@ -106,7 +106,7 @@ impl InMessages {
         let tokens = [&prompt[..], &made].concat();
         self.stays = if is_rwkv { prompt[..n_stays].to_vec() } else { tokens.clone() };
         core.draws = core.draws.wrapping_add(1 + made.len() as u64);
-        let Read { text, thought, has_stopped, segments, calls, .. } = reader.end(&mut hear);
+        let ReadAnswer { text, thought, has_stopped, segments, calls, .. } = reader.end(&mut hear);
         let declared = Declared::in_messages(history);
         let (added, calls) = match is_rwkv {
             true => {
@@ -224,8 +224,10 @@ impl Mode for InMessages {
         answer.map(Some)
     }
 
-    fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        let (Task::Instruction(text) | Task::Question(text) | Task::QuestionAfterPrompt(text)) = task else { return Err(no_text()) };
+    fn write(&mut self, core: &mut Core, prompt: OneOffPrompt<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
+        let (OneOffPrompt::Instruction(text) | OneOffPrompt::Question(text) | OneOffPrompt::QuestionAfterPrompt(text)) = prompt else {
+            return Err(no_text());
+        };
         self.aside = Some(text.into());
         Ok(self.rewrite(core, on_part)?.expect("a question was asked"))
     }
@@ -299,7 +301,11 @@ impl Mode for InMessages {
 
     fn save(&self, core: &Core, path: &Path) -> Result<()> {
         let Branch { system, tools, history, turns, .. } = &self.branches.here;
-        let record = Record { history: history.clone(), tools: tools.clone(), ..Record::new(core, &self.format, system, turns.len()) };
+        let record = SavedConversation {
+            history: history.clone(),
+            tools: tools.clone(),
+            ..SavedConversation::new(core, &self.format, system, turns.len())
+        };
         let (snapshot, n_tokens) = core.engine.copy_in(&self.space, self.stays.clone())?;
         record.save(core, &snapshot, &self.stays[..n_tokens], path)
     }
@@ -317,8 +323,8 @@ impl Mode for InMessages {
 
 impl Branch {
     /// Makes a branch from the record of a file. `tokens` are the tokens that the loaded state has read. Each message of the user begins a turn.
-    fn of(record: Record, tokens: Vec<u32>) -> Branch {
-        let Record { system, tools, history, .. } = record;
+    fn of(record: SavedConversation, tokens: Vec<u32>) -> Branch {
+        let SavedConversation { system, tools, history, .. } = record;
         let turns = history.iter().enumerate().filter(|(_, m)| m.role == Role::User).map(|(i, _)| i).collect();
         let is_query = |m: &Message| matches!(m.role, Role::User | Role::Observation);
         let query = history.iter().rposition(is_query).map(|last| {
@@ -360,8 +366,8 @@ impl Branch {
 /// Checks that the vocabulary has all special tokens of a template.
 fn check_vocab(core: &Core, format: &Format) -> Result<()> {
     match &format.kind {
-        Kind::Messages(messages) => messages.template.family().check(&core.vocab),
-        Kind::Lines(_) => {
+        FormatKind::Messages(messages) => messages.template.family().check(&core.vocab),
+        FormatKind::Lines(_) => {
             Err(Error::input("this conversation uses a chat template, and cannot change to a chat format without a template"))
         }
     }

@@ -26,7 +26,7 @@ use crate::chat::{Format, MakeConstraint, OnPart, Settings, ToolCall};
 use crate::error::Result;
 use crate::session::{Finish, Model, Processor, Timings};
 use crate::template::{Message, Tool};
-use mode::{Mode, Task, View};
+use mode::{Mode, OneOffPrompt, View};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
@@ -153,23 +153,23 @@ impl Conversation {
     /// # Errors
     /// `Input` if the format is a template; the errors of [`say`](Self::say).
     pub fn continue_text(&mut self, text: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.write(Task::Text(text), on_part)
+        self.write(OneOffPrompt::Text(text), on_part)
     }
 
     /// Follows an instruction. The instruction and the answer stay outside the conversation.
     pub fn instruct(&mut self, instruction: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.write(Task::Instruction(instruction), on_part)
+        self.write(OneOffPrompt::Instruction(instruction), on_part)
     }
 
     /// Answers a question outside the conversation. In a format of lines (`Name: text`), the model does not see the text with which the conversation
     /// begins.
     pub fn ask(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.write(Task::Question(question), on_part)
+        self.write(OneOffPrompt::Question(question), on_part)
     }
 
     /// Answers a question outside the conversation. The model sees only the text with which the conversation begins, not the turns.
     pub fn ask_after_prompt(&mut self, question: &str, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.write(Task::QuestionAfterPrompt(question), on_part)
+        self.write(OneOffPrompt::QuestionAfterPrompt(question), on_part)
     }
 
     /// Samples another answer to the last text, instruction or question outside the conversation. Returns `None` if no text, instruction or
@@ -186,8 +186,8 @@ impl Conversation {
         self.answer(|mode, core| mode.write_more(core, on_part))
     }
 
-    fn write(&mut self, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
-        self.answer(|mode, core| mode.write(core, task, on_part).map(Some)).map(always)
+    fn write(&mut self, prompt: OneOffPrompt<'_>, on_part: &mut OnPart<'_>) -> Result<Answer> {
+        self.answer(|mode, core| mode.write(core, prompt, on_part).map(Some)).map(always)
     }
 
     /// Clears the stop flag, runs `draw`, removes the overrides, and adds the timings of the answer to the total.

@@ -11,7 +11,7 @@ use std::path::Path;
 
 /// A prompt that does not become part of the conversation.
 #[derive(Debug, Clone, Copy)]
-pub enum Task<'a> {
+pub enum OneOffPrompt<'a> {
     Text(&'a str),
     Instruction(&'a str),
     Question(&'a str),
@@ -36,7 +36,7 @@ pub trait Mode: Send {
     }
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Answers a prompt outside the conversation.
-    fn write(&mut self, core: &mut Core, task: Task<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
+    fn write(&mut self, core: &mut Core, prompt: OneOffPrompt<'_>, on_part: &mut OnPart<'_>) -> Result<Answer>;
     /// Samples another answer to the last prompt outside the conversation.
     fn rewrite(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>>;
     /// Continues the last answer outside the conversation.
@@ -55,7 +55,7 @@ pub trait Mode: Send {
     fn transcript(&self, core: &Core) -> Vec<Message>;
     /// Returns the states that a conversation in lines (`Name: text`) keeps, each with its name in ChatRWKV.
     #[cfg(test)]
-    fn states(&self) -> Vec<(&'static str, &super::core::State)> {
+    fn states(&self) -> Vec<(&'static str, &super::core::TextState)> {
         Vec::new()
     }
     /// Returns the number of further tokens that fit into the context. `None` if the model has no limit or the format is a format of lines.

@@ -2,7 +2,7 @@
 //! bias that depends on the reply's length, some characters must not repeat, and the end-of-text token may be banned.
 
 use crate::chat::Settings;
-use crate::chat::format::Ending;
+use crate::chat::format::ReplyEnd;
 use crate::session::{Model, Processor};
 use std::sync::{Arc, Mutex};
 
@@ -29,10 +29,10 @@ pub enum Schedule {
 
 impl Schedule {
     /// Returns the schedule for replies that end at `ending`.
-    pub fn reply(ending: Ending, settings: &Settings) -> Schedule {
+    pub fn reply(ending: ReplyEnd, settings: &Settings) -> Schedule {
         match ending {
-            Ending::BlankLine => Schedule::Reply { short: settings.chat_len_short, long: settings.chat_len_long },
-            Ending::NextTurn => Schedule::Same(Change::default()),
+            ReplyEnd::BlankLine => Schedule::Reply { short: settings.chat_len_short, long: settings.chat_len_long },
+            ReplyEnd::NextTurn => Schedule::Same(Change::default()),
         }
     }
 
@@ -59,10 +59,10 @@ impl Schedule {
 }
 
 /// Returns the change that applies to the logits before the first token of a reply is sampled.
-pub fn before_reply(ending: Ending) -> Change {
+pub fn before_reply(ending: ReplyEnd) -> Change {
     match ending {
-        Ending::BlankLine => Change { newline: BANNED, bans_end: false },
-        Ending::NextTurn => Change::default(),
+        ReplyEnd::BlankLine => Change { newline: BANNED, bans_end: false },
+        ReplyEnd::NextTurn => Change::default(),
     }
 }
 

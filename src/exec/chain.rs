@@ -6,7 +6,7 @@
 use super::{Excerpt, Executor, Loaded, WordTime, draws_on_device, nothing_begun};
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Cache, Extent, Room, Section, State, Step, Tape, Var};
+use crate::tape::{Cache, Capacity, Extent, Section, State, Step, Tape, Var};
 use std::mem::take;
 use std::ops::Range;
 use std::sync::Arc;
@@ -46,9 +46,9 @@ impl Loaded for Chain {
         &self.whole
     }
 
-    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
+    fn executor(self: Arc<Self>, capacity: Capacity) -> Result<Box<dyn Executor>> {
         let player = |link: &Link| {
-            let executor = link.part.clone().executor(room).map_err(|e| e.at(&link.device))?;
+            let executor = link.part.clone().executor(capacity).map_err(|e| e.at(&link.device))?;
             Ok(Player { device: link.device.clone(), own: link.part.section().own.clone(), executor })
         };
         let players = self.links.iter().map(player).collect::<Result<_>>()?;

@@ -1,16 +1,16 @@
 //! Plays a tape on the CPU, with the words' twins. Runs models without a GPU, and is the reference for kernels.
 
-use super::load::{AtHand, Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
+use super::load::{FetchedSource, Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::StoredMatrix;
 use super::{
     Excerpt, Executor, Loaded, NOTHING, WordTime, check_length, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes,
 };
-use crate::error::{Result, filled, room};
+use crate::error::{Result, filled, try_alloc};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
-    Bytes, Cache, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Room, Rows, Section, Source, State,
-    Step, TOKENS_PER_BLOCK, Tape, Var, Word,
+    Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Rows, Section, Source,
+    State, Step, TOKENS_PER_BLOCK, Tape, Var, Word,
 };
 use half::f16;
 use std::mem::take;
@@ -40,18 +40,18 @@ impl CpuModel {
         let mut matrices: Vec<HostMatrix> = tape.matrices.iter().map(|_| HostMatrix::default()).collect();
         for m in own.matrices.clone() {
             let spec = &tape.matrices[m];
-            let source = AtHand::matrix(source, spec).await?;
+            let source = FetchedSource::matrix(source, spec).await?;
             matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), &*source)).collect::<Result<Vec<_>>>()?;
             done += spec.size_bytes();
             progress(done as u64, total as u64);
         }
-        let at_hand = AtHand::vectors(source, &section).await?;
+        let fetched = FetchedSource::vectors(source, &section).await?;
         let mut vectors = vec![Vec::new(); tape.vectors.len()];
         for v in own.vectors.clone() {
-            vectors[v] = pack_vectors(&tape.vectors[v], &*at_hand)?;
+            vectors[v] = pack_vectors(&tape.vectors[v], &*fetched)?;
         }
-        let initial = initial_states(&section, &*at_hand)?;
-        drop(at_hand);
+        let initial = initial_states(&section, &*fetched)?;
+        drop(fetched);
         Ok(Arc::new(CpuModel { section, matrices, vectors, initial }))
     }
 }
@@ -74,7 +74,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     }
     let k = padded(part.k);
     let affine = survey(part, source)?;
-    let (mut codes, mut halves) = (room(part.rows * part.format.size_bytes(k), &part.tensor)?, Vec::new());
+    let (mut codes, mut halves) = (try_alloc(part.rows * part.format.size_bytes(k), &part.tensor)?, Vec::new());
     encode_part(part, axis, affine.as_ref(), 0, part.rows, source, &mut |_, encoded| {
         codes.extend_from_slice(&encoded.codes);
         halves.extend_from_slice(&encoded.scales);
@@ -91,22 +91,22 @@ impl Loaded for CpuModel {
         &self.section
     }
 
-    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
+    fn executor(self: Arc<Self>, capacity: Capacity) -> Result<Box<dyn Executor>> {
         let (tape, own) = (self.section.tape.clone(), &self.section.own);
         let mut states = vec![Vec::new(); tape.states.len()];
         for i in own.states.clone() {
-            states[i] = filled(0.0, tape.states[i].total(room.pages), &tape.states[i].name)?;
+            states[i] = filled(0.0, tape.states[i].total(capacity.pages), &tape.states[i].name)?;
         }
         let mut caches: Vec<HostCache> = tape.caches.iter().map(|_| HostCache::default()).collect();
         for i in own.caches.clone() {
-            caches[i] = HostCache::new(&tape.caches[i], tape.cache_format, room.blocks)?;
+            caches[i] = HostCache::new(&tape.caches[i], tape.cache_format, capacity.blocks)?;
         }
         let host = Host {
             matrices: self.matrices.clone(),
             vectors: self.vectors.clone(),
             states,
             caches,
-            angles: tape.rotary.map_or_else(|| Ok(Vec::new()), |r| r.angles(room.context))?,
+            angles: tape.rotary.map_or_else(|| Ok(Vec::new()), |r| r.angles(capacity.context))?,
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
             capacity: 0,

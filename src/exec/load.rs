@@ -21,37 +21,37 @@ const TRANSPOSED: usize = 1 << 21;
 const RUN: usize = 256;
 
 /// A source that has the tensors at hand which are read next.
-pub enum AtHand<'a> {
+pub enum FetchedSource<'a> {
     /// The whole source.
     Whole(&'a dyn Source),
     /// Tensors that were fetched. They leave memory with this value.
     Fetched(Box<dyn Source>),
 }
 
-impl<'a> Deref for AtHand<'a> {
+impl<'a> Deref for FetchedSource<'a> {
     type Target = dyn Source + 'a;
 
     fn deref(&self) -> &Self::Target {
         match self {
-            AtHand::Whole(source) => *source,
-            AtHand::Fetched(source) => source.as_ref(),
+            FetchedSource::Whole(source) => *source,
+            FetchedSource::Fetched(source) => source.as_ref(),
         }
     }
 }
 
-impl<'a> AtHand<'a> {
+impl<'a> FetchedSource<'a> {
     /// Fetches tensors if `source` does not have them at hand.
-    pub async fn of(source: &'a dyn Source, names: &[&str]) -> Result<AtHand<'a>> {
-        Ok(source.fetch(names).await?.map_or(AtHand::Whole(source), AtHand::Fetched))
+    pub async fn of(source: &'a dyn Source, names: &[&str]) -> Result<FetchedSource<'a>> {
+        Ok(source.fetch(names).await?.map_or(FetchedSource::Whole(source), FetchedSource::Fetched))
     }
 
     /// Fetches the tensors of a matrix.
-    pub async fn matrix(source: &'a dyn Source, spec: &MatrixSpec) -> Result<AtHand<'a>> {
+    pub async fn matrix(source: &'a dyn Source, spec: &MatrixSpec) -> Result<FetchedSource<'a>> {
         Self::of(source, &spec.parts.iter().map(|part| part.tensor.as_str()).collect::<Vec<_>>()).await
     }
 
     /// Fetches the tensors of all vectors and initial states of a section.
-    pub async fn vectors(source: &'a dyn Source, section: &Section) -> Result<AtHand<'a>> {
+    pub async fn vectors(source: &'a dyn Source, section: &Section) -> Result<FetchedSource<'a>> {
         let (tape, own) = (&section.tape, &section.own);
         let vectors = tape.vectors[own.vectors.clone()].iter().flat_map(|spec| &spec.parts).map(|part| part.tensor.as_str());
         let states = tape.states[own.states.clone()].iter().filter_map(|spec| match &spec.initial {

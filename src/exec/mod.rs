@@ -22,7 +22,7 @@ pub mod wait;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Binding, Cache, Dispatch, Matrix, Room, Section, State, StateSpec, Step, Tape, Var};
+use crate::tape::{Binding, Cache, Capacity, Dispatch, Matrix, Section, State, StateSpec, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub trait Loaded: Send + Sync {
     ///
     /// # Errors
     /// `Memory` if the device has no room for the pages and blocks of `room`.
-    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>>;
+    fn executor(self: Arc<Self>, capacity: Capacity) -> Result<Box<dyn Executor>>;
 
     /// Returns the number of bytes of device memory that the weights take, including the buffers for streamed layers. On the CPU, returns
     /// the number of bytes of host memory, including mapped files.

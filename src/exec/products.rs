@@ -5,7 +5,7 @@ use super::cpu::CpuModel;
 use super::gpu::{Device, GpuModel};
 use super::{Executor, Loaded};
 use crate::error::Result;
-use crate::tape::{Room, Run, Source, Step, Tape, Var};
+use crate::tape::{Capacity, Run, Source, Step, Tape, Var};
 use crate::tensor::{DType, View};
 use crate::words::synthetic::Synthetic;
 use std::sync::Arc;
@@ -36,13 +36,13 @@ impl Products {
 
     /// Returns a timer with its own executor, on the device that was passed to [`load`](Self::load).
     pub fn timer(&self) -> Result<Timer> {
-        Ok(Timer(self.model.clone().executor(Room::pages(1))?))
+        Ok(Timer(self.model.clone().executor(Capacity::pages(1))?))
     }
 
     /// Returns a timer whose kernels have the sizes in `device.caps.tuning`. `device` must be the device that was passed to
     /// [`load`](Self::load), with other capabilities.
     pub fn timer_on(&self, device: Device) -> Result<Timer> {
-        Ok(Timer(self.model.on(Arc::new(device)).executor(Room::pages(1))?))
+        Ok(Timer(self.model.on(Arc::new(device)).executor(Capacity::pages(1))?))
     }
 }
 
@@ -51,7 +51,7 @@ impl Products {
 /// # Errors
 /// `Memory` if the host has no room for the weights.
 pub fn timer_on_cpu(tape: Tape) -> Result<Timer> {
-    Ok(Timer(CpuModel::load(Arc::new(tape), &RepeatedWeights::new(), &mut |_, _| ())?.executor(Room::pages(1))?))
+    Ok(Timer(CpuModel::load(Arc::new(tape), &RepeatedWeights::new(), &mut |_, _| ())?.executor(Capacity::pages(1))?))
 }
 
 /// Plays steps of [`Products`] and measures their time.

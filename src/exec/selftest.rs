@@ -12,7 +12,7 @@ use super::{Excerpt, Executor, Loaded, read_async, ready};
 use crate::error::Result;
 use crate::quant::{self, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
-use crate::tape::{BATCH, Cache, Class, MatrixPart, Room, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
+use crate::tape::{BATCH, Cache, Capacity, Class, MatrixPart, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
 use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS};
@@ -114,7 +114,8 @@ pub async fn draws_async(device: &Arc<Device>) -> Result<CaseOutcome> {
         Step { tokens: rows.clone().collect(), runs: rows.clone().map(run).collect(), outputs: rows.collect(), ..Step::default() };
 
     let model = GpuModel::load_async(device.clone(), Arc::new(small_model()), &Synthetic { seed: 7 }, &mut |_, _| ()).await?;
-    let (mut ahead, mut one_by_one) = (model.clone().executor(Room::pages(STREAMS + 1))?, model.executor(Room::pages(STREAMS + 1))?);
+    let (mut ahead, mut one_by_one) =
+        (model.clone().executor(Capacity::pages(STREAMS + 1))?, model.executor(Capacity::pages(STREAMS + 1))?);
     let mut found = Vec::new();
     ahead.begin_draws(&streams.iter().collect::<Vec<_>>(), &[])?;
     ahead.begin_ahead(&step, STEPS)?;
@@ -169,8 +170,8 @@ fn small_model() -> Tape {
 /// The number of rows after a step's last row that are compared: no kernel may write to these rows.
 const GUARD_ROWS: usize = 2;
 
-/// Room for the steps of all cases.
-const ROOM: Room = Room { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
+/// The capacity for the steps of all cases.
+const CAPACITY: Capacity = Capacity { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
 
 /// Plays a case on the device and on the CPU, and compares the results.
 pub async fn run_async(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
@@ -194,8 +195,8 @@ pub async fn run_async(case: Case, format: &'static dyn Format, device: &Arc<Dev
     let bound = if format.scaling() == Scaling::Affine { bound.max(1e-7) } else { bound };
     let bound = if device.caps.cooperative.is_some() { bound.max(COOPERATIVE_BOUND) } else { bound };
     let run = async {
-        let mut gpu = GpuModel::load_async(device.clone(), tape.clone(), &source, &mut |_, _| ()).await?.executor(ROOM)?;
-        let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ())?.executor(ROOM)?;
+        let mut gpu = GpuModel::load_async(device.clone(), tape.clone(), &source, &mut |_, _| ()).await?.executor(CAPACITY)?;
+        let mut cpu = CpuModel::load(tape.clone(), &source, &mut |_, _| ())?.executor(CAPACITY)?;
         let mut worst = 0f64;
         let all_blocks: Vec<u32> = (0..BLOCKS as u32).collect();
         for (i, spec) in tape.states.iter().enumerate() {

@@ -163,7 +163,7 @@ impl Strategy {
     ///
     /// # Errors
     /// `Model` if `n_layer` is 0.
-    pub fn place(&self, n_layer: usize) -> Result<Vec<PlacedLayers>> {
+    pub fn assign(&self, n_layer: usize) -> Result<Vec<PlacedLayers>> {
         if n_layer == 0 {
             return Err(Error::model("the model has no layers to place on devices"));
         }

@@ -1,11 +1,11 @@
 //! The loop that decodes a row of any format. It decodes units of eight codes, and may multiply the values by factors.
 
-use super::isa::{self, Body, Isa, LANES, Vector};
+use super::isa::{self, Body, Isa, LANES, SimdVector};
 use super::units::Codes;
 use super::{Factors, PAD, WEIGHTS_PER_BLOCK};
 use std::marker::PhantomData;
 
-/// The number of units whose codes fill one [`Vector`] of values.
+/// The number of units whose codes fill one [`SimdVector`] of values.
 pub(super) const UNITS: usize = LANES / PAD;
 const _: () = assert!(UNITS == 2 && WEIGHTS_PER_BLOCK.is_multiple_of(LANES));
 
@@ -40,7 +40,7 @@ struct Row<'a, C> {
 
 impl<C: Codes> Body for Row<'_, C> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(self) {
+    unsafe fn call<V: SimdVector>(self) {
         let vectors = WEIGHTS_PER_BLOCK / LANES;
         for (b, out) in self.out.chunks_mut(vectors).enumerate() {
             let first = b * vectors;

@@ -4,7 +4,7 @@
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
 
 use super::codes::UNITS;
-use super::isa::{self, Body, Isa, LANES, Vector};
+use super::isa::{self, Body, Isa, LANES, SimdVector};
 use super::tile::STRIP;
 use super::units::Codes;
 use super::{RowFactors, WEIGHTS_PER_BLOCK};
@@ -27,7 +27,7 @@ const HALF: usize = STRIP / 2;
 const AHEAD: usize = 12 << 10;
 
 /// Some encoded rows, and the activations that they are multiplied by.
-pub struct Rows<'a> {
+pub struct RowBlock<'a> {
     /// The number of rows, a multiple of [`STRIP`].
     pub n: usize,
     /// The codes of the rows. Codes of later rows may follow; they are only prefetched into the cache.
@@ -46,7 +46,7 @@ pub struct Rows<'a> {
 
 /// A function `(isa, rows, out, out_stride)` that adds `Σ over j of w[i][j] x[t][j]` to `out[t * out_stride + i]`, for all rows i and tokens t. w are
 /// the decoded weights of `rows`, x their activations. The number of tokens is `out.len() / out_stride`, rounded up.
-pub type Multiply = fn(Isa, Rows<'_>, &mut [f32], usize);
+pub type Multiply = fn(Isa, RowBlock<'_>, &mut [f32], usize);
 
 /// Returns the [`Multiply`] function of the format whose units `C` describes.
 pub(super) fn multiply_of<C: Codes>() -> Multiply {
@@ -68,7 +68,7 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
 
 /// The arguments of a [`Multiply`] function for `T` tokens, which multiplies `R` rows at a time.
 struct Few<'a, C, const T: usize, const R: usize> {
-    rows: Rows<'a>,
+    rows: RowBlock<'a>,
     out: &'a mut [f32],
     out_stride: usize,
     codes: PhantomData<C>,
@@ -76,7 +76,7 @@ struct Few<'a, C, const T: usize, const R: usize> {
 
 impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(mut self) {
+    unsafe fn call<V: SimdVector>(mut self) {
         let r = &self.rows;
         assert!(r.n.is_multiple_of(STRIP) && r.width.is_multiple_of(LANES) && r.depth.is_multiple_of(WEIGHTS_PER_BLOCK));
         assert!(r.width / LANES * UNITS * C::BYTES <= r.row_bytes && r.codes.len() >= r.n * r.row_bytes);
@@ -104,7 +104,7 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     /// Multiplies all rows. `load(units, row, column)` returns the 16 weights of the two units at `units`, which begin at column `column` of row
     /// `row`.
     #[inline(always)]
-    unsafe fn rows<V: Vector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
+    unsafe fn rows<V: SimdVector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
         for strip in (0..self.rows.n).step_by(R) {
             for first in (0..self.rows.width).step_by(self.rows.depth) {
                 // SAFETY: `call` has checked the lengths of the slices.
@@ -122,7 +122,7 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     /// Returns the sums of the rows `strip .. strip + R` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
     /// partial sums.
     #[inline(always)]
-    unsafe fn sums<V: Vector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
+    unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
         // The distance is a whole number of strips, so that every cache line is prefetched equally early.

@@ -60,7 +60,7 @@ impl Isa {
     }
 }
 
-/// The number of floats in a [`Vector`].
+/// The number of floats in a [`SimdVector`].
 pub const LANES: usize = 16;
 
 /// A loop over vectors, which is compiled once per instruction set.
@@ -70,14 +70,14 @@ pub trait Body {
     ///
     /// # Safety
     /// The CPU has the instructions of `V`.
-    unsafe fn call<V: Vector>(self);
+    unsafe fn call<V: SimdVector>(self);
 }
 
 /// Sixteen floats in registers.
 ///
 /// # Safety of all functions
 /// The CPU has the instructions of the vector, and pointers point to whole units.
-pub trait Vector: Copy {
+pub trait SimdVector: Copy {
     unsafe fn load(from: &[f32; LANES]) -> Self;
     unsafe fn store(self, to: &mut [f32; LANES]);
     unsafe fn splat(x: f32) -> Self;
@@ -117,7 +117,7 @@ pub fn mul_add(a: f32, b: f32, c: f32) -> f32 {
     if FUSED { a.mul_add(b, c) } else { a * b + c }
 }
 
-impl Vector for [f32; LANES] {
+impl SimdVector for [f32; LANES] {
     #[inline(always)]
     unsafe fn load(from: &[f32; LANES]) -> Self {
         *from
@@ -159,7 +159,7 @@ impl Vector for [f32; LANES] {
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::incompatible_msrv, reason = "AVX-512 is compiled only if the standard library has it")]
 mod x86 {
-    use super::{Body, Codes, LANES, Vector};
+    use super::{Body, Codes, LANES, SimdVector};
     use std::arch::x86_64::*;
 
     // SAFETY of all functions: the caller guarantees the CPU's instructions. Arrays have sixteen numbers.
@@ -175,7 +175,7 @@ mod x86 {
         unsafe { body.call::<__m512>() }
     }
 
-    impl Vector for [__m256; 2] {
+    impl SimdVector for [__m256; 2] {
         #[inline(always)]
         unsafe fn load(from: &[f32; LANES]) -> Self {
             unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
@@ -223,7 +223,7 @@ mod x86 {
     }
 
     #[cfg(has_avx512)]
-    impl Vector for __m512 {
+    impl SimdVector for __m512 {
         #[inline(always)]
         unsafe fn load(from: &[f32; LANES]) -> Self {
             unsafe { _mm512_loadu_ps(from.as_ptr()) }
@@ -264,13 +264,13 @@ mod x86 {
 
 #[cfg(has_neon)]
 mod arm {
-    use super::{Codes, LANES, Vector};
+    use super::{Codes, LANES, SimdVector};
     use crate::quant::units::neon::{self, Neon};
     use std::arch::aarch64::*;
 
     // SAFETY of all functions: every CPU of the target has NEON. Arrays have sixteen numbers, and callers guarantee two whole units.
 
-    impl Vector for Neon {
+    impl SimdVector for Neon {
         #[inline(always)]
         unsafe fn load(from: &[f32; LANES]) -> Self {
             unsafe { neon::load(from.as_ptr()) }
@@ -356,7 +356,7 @@ pub fn whole(end: &[f32]) -> [f32; LANES] {
     whole
 }
 
-/// Adds up sixteen numbers, in the order of [`Vector::total`].
+/// Adds up sixteen numbers, in the order of [`SimdVector::total`].
 #[inline(always)]
 fn total(sums: [f32; LANES]) -> f32 {
     let half = |i: usize| sums[i] + sums[i + 8];

@@ -5,7 +5,7 @@
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
-use super::few::{self, Rows};
+use super::few::{self, RowBlock};
 use super::isa::Isa;
 use super::tile::{self, LANES, STRIP};
 use super::{Format, Scales, WEIGHTS_PER_BLOCK};
@@ -129,7 +129,7 @@ impl ProductTask<'_> {
         };
         let row_bytes = weights.row_bytes();
         let codes = &weights.codes[self.first_row * row_bytes..];
-        let rows = Rows { n, codes, row_bytes, factors, width, depth: DEPTH, x: self.x, x_stride: self.stride };
+        let rows = RowBlock { n, codes, row_bytes, factors, width, depth: DEPTH, x: self.x, x_stride: self.stride };
         (weights.format.loops().multiply)(isa, rows, &mut self.sums[..(tokens - 1) * TASK + n], TASK);
         true
     }

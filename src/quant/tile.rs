@@ -196,12 +196,12 @@ mod arm {
 
     // Callers of the functions in this module must have checked the lengths of the slices.
 
-    type Sums<const T: usize> = [[float32x4_t; STRIP]; T];
+    type LaneSums<const T: usize> = [[float32x4_t; STRIP]; T];
 
     /// Computes eight of the sixteen lanes of each sum, for each row of a strip and each of `T` tokens. Returns lane l plus lane l + 8, for the four
     /// lanes l from `first` on.
     #[inline(always)]
-    unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> Sums<T> {
+    unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> LaneSums<T> {
         // SAFETY: the caller guarantees `depth` floats per row.
         unsafe {
             let mut sums = [[[vdupq_n_f32(0.0); STRIP]; T]; 2];
@@ -226,8 +226,8 @@ mod arm {
     unsafe fn tile<const T: usize>(w: *const f32, depth: usize, x: *const f32, x_stride: usize, out: *mut f32, out_stride: usize) {
         // SAFETY: the caller guarantees `depth` floats per row, and room for four floats per token.
         unsafe {
-            let low: Sums<T> = halves(0, w, depth, x, x_stride);
-            let high: Sums<T> = halves(4, w, depth, x, x_stride);
+            let low: LaneSums<T> = halves(0, w, depth, x, x_stride);
+            let high: LaneSums<T> = halves(4, w, depth, x, x_stride);
             for t in 0..T {
                 let q: [float32x4_t; STRIP] = std::array::from_fn(|i| vaddq_f32(low[t][i], high[t][i]));
                 // Adds the lanes at distance 2, then at distance 1.

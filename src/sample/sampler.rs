@@ -36,7 +36,7 @@ pub struct Sampler {
     draws: u64,
     /// The number of tokens that the guard drew.
     n_guarded: u64,
-    scratch: Scratch,
+    scratch: SamplerScratch,
 }
 
 /// The memory of a sampler, as stored in state files. A sampler with the same settings that restores this memory draws the same ids as the
@@ -57,19 +57,19 @@ pub struct Memory {
 
 /// Buffers that are reused to save allocations. Their contents have no meaning between calls.
 #[derive(Default)]
-struct Scratch {
+struct SamplerScratch {
     /// The logits after penalties, biases and bans, as unsigned integers (keys). `[V]`, where V is the size of the vocabulary.
     keys: Vec<u32>,
     list: Shortlist,
 }
 
-impl Clone for Scratch {
+impl Clone for SamplerScratch {
     fn clone(&self) -> Self {
-        Scratch::default()
+        SamplerScratch::default()
     }
 }
 
-impl std::fmt::Debug for Scratch {
+impl std::fmt::Debug for SamplerScratch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Scratch")
     }
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Scratch {
 enum FilterOutcome {
     /// Greedy sampling: the drawn id.
     Certain(u32),
-    /// `Scratch::list` holds the kept tokens and their masses (unnormalised probabilities). The value is the sum of the masses.
+    /// `SamplerScratch::list` holds the kept tokens and their masses (unnormalised probabilities). The value is the sum of the masses.
     Weighed(u64),
 }
 
@@ -101,7 +101,7 @@ impl Sampler {
             mu: None,
             draws: 0,
             n_guarded: 0,
-            scratch: Scratch::default(),
+            scratch: SamplerScratch::default(),
         }
     }
 

@@ -4,7 +4,7 @@ use crate::error::{Error, Result, size};
 use crate::exec::Memory;
 use crate::exec::strategy::PlacedLayers;
 use crate::quant::Format;
-use crate::tape::{CacheSpec, MatrixSpec, Room, Tape, VectorSpec};
+use crate::tape::{CacheSpec, Capacity, MatrixSpec, Tape, VectorSpec};
 use std::ops::Range;
 
 /// The memory of one layer, in bytes. The final norm and the head together count as a layer.
@@ -25,7 +25,7 @@ pub struct LayerBytes {
 #[derive(Debug, Clone, Copy)]
 pub struct Sizes {
     /// The numbers of pages (recurrent states) and blocks (KV cache), and the context.
-    pub room: Room,
+    pub room: Capacity,
     /// The largest number of tokens that one step reads.
     pub tokens: usize,
     /// The largest number of rows of logits that one step returns.

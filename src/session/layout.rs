@@ -12,7 +12,7 @@ use crate::exec::mapped_bytes;
 use crate::exec::strategy::{PlacedLayers, Strategy, StrategyChoice};
 use crate::exec::{QuantPlan, assign_formats, host_memory};
 use crate::quant;
-use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
+use crate::tape::{Capacity, MatrixKind, MatrixPart, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::tensor::DType;
 
 /// The devices that run a model's layers, and notes for the user about this choice.
@@ -55,7 +55,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         }
         StrategyChoice::Given(strategy) => strategy.clone(),
     };
-    let placed = strategy.place(n_layer)?;
+    let placed = strategy.assign(n_layer)?;
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
     for part in &placed {
@@ -78,7 +78,7 @@ fn plan_of(quant: Option<QuantPlan>, in_host: bool) -> QuantPlan {
 /// Returns the sizes that determine the memory of a session with one slot.
 pub fn sizes(options: &Options, context: Option<usize>) -> Sizes {
     let blocks = context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
-    let room = Room { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
+    let room = Capacity { pages: Pages::new(1, true).len(), blocks, listed: blocks, context: blocks * TOKENS_PER_BLOCK };
     // Buffers of activations grow when a step is larger than all earlier steps. So a chunk of more than `CHUNK` tokens takes memory only when a
     // prompt fills the chunk.
     Sizes { room, tokens: options.chunk.unwrap_or(CHUNK).min(CHUNK), outputs: 1 }

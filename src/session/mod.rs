@@ -76,7 +76,7 @@ pub use vocabulary::vocabulary;
 
 use crate::error::{Error, Result};
 use crate::exec::Executor;
-use crate::tape::{Room, Step, TOKENS_PER_BLOCK};
+use crate::tape::{Capacity, Step, TOKENS_PER_BLOCK};
 use blocks::Blocks;
 use breakers::Breakers;
 use chunk::Chunk;
@@ -168,7 +168,7 @@ impl Session {
         let per_slot = model.context().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let listed = n_slots * per_slot;
         let n_blocks = listed + if per_slot > 0 { idle.tokens.div_ceil(TOKENS_PER_BLOCK) } else { 0 };
-        let room = Room { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * TOKENS_PER_BLOCK };
+        let room = Capacity { pages: pages.len(), blocks: n_blocks, listed, context: per_slot * TOKENS_PER_BLOCK };
         let executor = model.loaded().executor(room)?;
         let chunk = Chunk::new(model.chunk(), model.loaded().is_watched(), Step::max_tokens(n_all));
         Ok(Session {

@@ -13,7 +13,7 @@ use crate::error::{Error, Result, filled};
 use crate::exec::{Loaded, mapped_bytes};
 use crate::files::Files;
 use crate::sample::Sampling;
-use crate::tape::{MatrixSpec, Room, Source, TOKENS_PER_BLOCK, Tape};
+use crate::tape::{Capacity, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
 use std::path::{Path, PathBuf};
@@ -236,10 +236,10 @@ impl Model {
     /// Returns the bytes of device memory that one slot takes at most: two pages ([`state_bytes`](Self::state_bytes) each), and a KV cache with a
     /// full context. The second page receives the new states when a step must not change the first page.
     pub fn slot_bytes(&self) -> u64 {
-        let room = Room {
+        let room = Capacity {
             pages: Pages::new(1, true).len() - 1,
             blocks: self.0.context.map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK)),
-            ..Room::default()
+            ..Capacity::default()
         };
         let footprint = Footprint::of(self.tape(), &Sizes { room, tokens: 1, outputs: 1 }, &as_assigned);
         footprint.slots(0..footprint.layers.len())

@@ -4,7 +4,7 @@
 //! logits of these tokens are in memory.
 
 use super::{Session, Slot};
-use crate::error::{Error, Result, room};
+use crate::error::{Error, Result, try_alloc};
 use rayon::prelude::*;
 use std::sync::atomic::Ordering;
 
@@ -100,7 +100,7 @@ pub fn quality(
     if total == 0 {
         return Err(too_short(text.tokens.len()));
     }
-    let mut seen = room(total, "the predictions")?;
+    let mut seen = try_alloc(total, "the predictions")?;
     for window in text.iter() {
         let slots = (reference.open()?, model.open()?);
         let read = read_window((&mut *reference, slots.0), (&mut *model, slots.1), &window, text.first(), &mut |tokens| {

@@ -6,7 +6,7 @@ mod file;
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
-use crate::error::{Error, Result, room, short};
+use crate::error::{Error, Result, short, try_alloc};
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;

@@ -2,7 +2,7 @@
 //!
 //! A cache holds the keys or the values of all tokens, in blocks of 64 tokens. Forked slots share a block until one of the slots writes to it.
 
-use crate::error::{Result, room};
+use crate::error::{Result, try_alloc};
 use crate::quant::PAD;
 
 /// The number of tokens per block. A slot's cache grows one block at a time.
@@ -40,7 +40,7 @@ impl CacheSpec {
 
     /// Returns the index within a device's block of element `i` of a key or value. `token` is the token's index in the block, `i` a row-major
     /// index into `[n_heads, head_size]`.
-    pub fn place(&self, token: usize, i: usize) -> usize {
+    pub fn offset(&self, token: usize, i: usize) -> usize {
         let (head, channel) = (i / self.head_size, i % self.head_size);
         let head_at = head * TOKENS_PER_BLOCK * self.head_size;
         match self.is_keys {
@@ -52,7 +52,7 @@ impl CacheSpec {
 
 /// The amounts of pages, blocks and tokens for which an executor allocates memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Room {
+pub struct Capacity {
     /// The number of pages. A page holds the recurrent states of one slot.
     pub pages: usize,
     /// The number of blocks in every cache.
@@ -63,10 +63,10 @@ pub struct Room {
     pub context: usize,
 }
 
-impl Room {
+impl Capacity {
     /// Returns the room for a tape without caches: `pages` pages, and no blocks.
-    pub fn pages(pages: usize) -> Room {
-        Room { pages, ..Room::default() }
+    pub fn pages(pages: usize) -> Capacity {
+        Capacity { pages, ..Capacity::default() }
     }
 }
 
@@ -90,7 +90,7 @@ impl Rotary {
     pub fn angles(&self, n: usize) -> Result<Vec<f32>> {
         let speed = |i: usize| (1.0 / self.base.powf(2.0 * i as f64 / self.size as f64)) as f32;
         let speeds: Vec<f32> = (0..self.size / 2).map(speed).collect();
-        let mut table = room(n.saturating_mul(self.size), "angles")?;
+        let mut table = try_alloc(n.saturating_mul(self.size), "angles")?;
         for position in 0..n {
             for speed in &speeds {
                 let angle = f64::from(position as f32 * speed);
@@ -125,7 +125,7 @@ mod tests {
         for is_keys in [false, true] {
             let spec = CacheSpec { name: "k".into(), n_heads: 3, head_size: 16, is_keys };
             let mut places: Vec<usize> =
-                (0..TOKENS_PER_BLOCK).flat_map(|t| (0..48).map(move |i| (t, i))).map(|(t, i)| spec.place(t, i)).collect();
+                (0..TOKENS_PER_BLOCK).flat_map(|t| (0..48).map(move |i| (t, i))).map(|(t, i)| spec.offset(t, i)).collect();
             places.sort_unstable();
             assert!(places.into_iter().eq(0..spec.block_len()));
         }

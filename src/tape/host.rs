@@ -99,8 +99,8 @@ impl HostCache {
         &self.bytes[self.block(block)]
     }
 
-    /// Returns the place of element `i` of the row of a token, in elements from the beginning of its block.
-    fn place(&self, token: usize, i: usize) -> usize {
+    /// Returns the offset of element `i` of the row of a token, in elements from the beginning of its block.
+    fn offset(&self, token: usize, i: usize) -> usize {
         if self.is_keys { i * TOKENS_PER_BLOCK + token } else { token * self.n_heads * self.head_size + i }
     }
 
@@ -109,7 +109,7 @@ impl HostCache {
         let encoded = quant::encode_within(format, row);
         let start = self.block(block).start;
         for (i, element) in encoded.chunks_exact(self.element).take(self.n_heads * self.head_size).enumerate() {
-            let at = start + self.place(token, i) * self.element;
+            let at = start + self.offset(token, i) * self.element;
             self.bytes[at..at + self.element].copy_from_slice(element);
         }
     }
@@ -122,7 +122,7 @@ impl HostCache {
         for (t, row) in rows.chunks_exact_mut(width).enumerate() {
             let bytes = self.rows_of(blocks[t / TOKENS_PER_BLOCK]);
             for (i, element) in encoded.chunks_exact_mut(self.element).enumerate() {
-                element.copy_from_slice(&bytes[self.place(t % TOKENS_PER_BLOCK, i) * self.element..][..self.element]);
+                element.copy_from_slice(&bytes[self.offset(t % TOKENS_PER_BLOCK, i) * self.element..][..self.element]);
             }
             format.decode(&encoded, row);
         }

@@ -17,7 +17,7 @@ mod step;
 mod tuning;
 mod word;
 
-pub use cache::{Cache, CacheSpec, Room, Rotary, TOKENS_PER_BLOCK};
+pub use cache::{Cache, CacheSpec, Capacity, Rotary, TOKENS_PER_BLOCK};
 pub use heads::Heads;
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, MatrixKind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};

@@ -11,7 +11,7 @@ mod range;
 mod scan;
 #[cfg(test)]
 mod tests;
-mod veil;
+mod token_escaper;
 
 use super::part::split_marked;
 use super::{Family, Message, Part, Template};
@@ -22,7 +22,7 @@ use minijinja::value::Serde;
 use minijinja::{AutoEscape, ErrorKind};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use veil::Veil;
+use token_escaper::TokenEscaper;
 
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
@@ -87,12 +87,12 @@ impl Jinja {
         self.source.contains(text)
     }
 
-    /// Renders the whole prompt as one text. `veil` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
+    /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
     /// special token of the template, as in transformers.
-    fn run(&self, messages: &[Message], veil: Option<&Veil>) -> Result<String> {
+    fn run(&self, messages: &[Message], escaper: Option<&TokenEscaper>) -> Result<String> {
         let mut messages = serde_json::to_value(messages).expect("messages are plain data");
-        if let Some(veil) = veil {
-            veil.hide_messages(&mut messages);
+        if let Some(escaper) = escaper {
+            escaper.hide_messages(&mut messages);
         }
         let tools: Vec<Value> =
             messages.as_array().into_iter().flatten().filter_map(|m| m["tools"].as_array()).flatten().cloned().collect();
@@ -148,22 +148,22 @@ impl Template for Jinja {
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
-        let (mut veil, mut finds_newer) = (Veil::new(&self.source, messages, true)?, true);
-        let mut text = self.run(messages, Some(&veil))?;
-        let plain = if veil.hides_something() { Some(self.run(messages, None)?) } else { None };
-        let differs = |veil: &Veil, text: &str| plain.as_ref().is_some_and(|plain| veil.reveal(text) != *plain);
-        if differs(&veil, &text) && veil.hides_newer(messages) {
-            (veil, finds_newer) = (Veil::new(&self.source, messages, false)?, false);
-            text = self.run(messages, Some(&veil))?;
+        let (mut escaper, mut finds_newer) = (TokenEscaper::new(&self.source, messages, true)?, true);
+        let mut text = self.run(messages, Some(&escaper))?;
+        let plain = if escaper.hides_something() { Some(self.run(messages, None)?) } else { None };
+        let differs = |escaper: &TokenEscaper, text: &str| plain.as_ref().is_some_and(|plain| escaper.reveal(text) != *plain);
+        if differs(&escaper, &text) && escaper.hides_newer(messages) {
+            (escaper, finds_newer) = (TokenEscaper::new(&self.source, messages, false)?, false);
+            text = self.run(messages, Some(&escaper))?;
         }
-        if differs(&veil, &text) {
+        if differs(&escaper, &text) {
             let e = Error::input("the chat template treats \"|\" or \"]\" in a message as its own syntax");
             return Err(e.hint("use the built-in template for this conversation"));
         }
         let mut parts = split_marked(&text, finds_newer);
         for part in &mut parts {
             if let Part::Text(text) = part {
-                *text = veil.reveal(text);
+                *text = escaper.reveal(text);
             }
         }
         Ok(parts)

@@ -39,7 +39,7 @@ pub(crate) use part::encode_whole;
 pub(crate) use part::specials;
 pub use part::{Part, encode, whole};
 pub use profiles::{Profile, Profiles};
-pub(crate) use segments::{Delta, SegmentWriter, opening_ids};
+pub(crate) use segments::{SegmentDelta, SegmentWriter, opening_ids};
 
 use crate::error::Result;
 use std::sync::Arc;

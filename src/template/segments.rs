@@ -12,7 +12,7 @@ use std::ops::ControlFlow;
 
 /// A piece of an answer. An answer consists of segments, which are replies and tool calls.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Delta<'a> {
+pub enum SegmentDelta<'a> {
     /// The beginning of a segment: a tool's name, or an empty name for a reply. Not sent if the segment's first line is in the prompt.
     Begin { name: &'a str },
     /// A piece of the segment's content.
@@ -20,7 +20,7 @@ pub enum Delta<'a> {
 }
 
 /// A function that receives pieces and can stop the answer.
-type OnDelta<'a> = dyn FnMut(Delta<'_>) -> ControlFlow<()> + 'a;
+type OnDelta<'a> = dyn FnMut(SegmentDelta<'_>) -> ControlFlow<()> + 'a;
 
 /// Returns the beginning of the answer that a prompt already contains: the ids after the last `<|assistant|>`.
 pub fn opening_ids<'a>(prompt: &'a [u32], vocab: &Vocab) -> &'a [u32] {
@@ -127,7 +127,7 @@ impl SegmentOutput {
             let (name, n_read) = (line.trim().to_string(), line.len() + 1);
             self.held.drain(..n_read);
             let name = self.name.insert(name);
-            on_delta(Delta::Begin { name })?;
+            on_delta(SegmentDelta::Begin { name })?;
         }
         self.show(false, on_delta)
     }
@@ -137,7 +137,7 @@ impl SegmentOutput {
         if self.name.is_none() {
             // A segment without a newline is a reply.
             self.name = Some(String::new());
-            on_delta(Delta::Begin { name: "" })?;
+            on_delta(SegmentDelta::Begin { name: "" })?;
         }
         self.show(true, on_delta)?;
         *self = SegmentOutput::default();
@@ -159,7 +159,7 @@ impl SegmentOutput {
         }
         self.has_shown = true;
         let text: String = self.held.drain(..n).collect();
-        on_delta(Delta::Text(&text))
+        on_delta(SegmentDelta::Text(&text))
     }
 }
 
@@ -178,10 +178,10 @@ mod tests {
     /// Returns the segments, the pieces as texts, and `true` if a stop text ended the answer.
     fn write(ids: &[u32], stops: &[&str], opening: &[u32]) -> (Vec<String>, Vec<String>, bool) {
         let mut said = Vec::new();
-        let mut on_delta = |delta: Delta<'_>| {
+        let mut on_delta = |delta: SegmentDelta<'_>| {
             said.push(match delta {
-                Delta::Begin { name } => format!("<{name}>"),
-                Delta::Text(text) => text.to_string(),
+                SegmentDelta::Begin { name } => format!("<{name}>"),
+                SegmentDelta::Text(text) => text.to_string(),
             });
             ControlFlow::Continue(())
         };

@@ -13,7 +13,7 @@ pub(super) mod tests;
 use super::merge::Ranks;
 use super::table::TokenTable;
 use super::{Scheme, byte_chars, utf8_text};
-use crate::error::{Error, Result, room, short};
+use crate::error::{Error, Result, short, try_alloc};
 use pieces::Pieces;
 use std::collections::HashMap;
 
@@ -74,7 +74,7 @@ impl Glm4Vocab {
     }
 
     fn from_lines(text: &[u8], n_ranks: usize) -> Result<Self> {
-        Self::new(lines::entries(text, n_ranks)?, n_ranks, lines::place)
+        Self::new(lines::entries(text, n_ranks)?, n_ranks, lines::location)
     }
 
     /// Reads `tokenizer.json`. `n_ranks` are the possible numbers of tokens without special tokens.
@@ -82,21 +82,21 @@ impl Glm4Vocab {
         let Some(json::TokenizerFile { n_ranks, entries, more_special, keeps_pieces }) = json::read(json, n_ranks)? else {
             return Ok(None);
         };
-        let mut glm4 = Self::new(entries, n_ranks, json::place)?;
+        let mut glm4 = Self::new(entries, n_ranks, json::location)?;
         for (id, text, is_shown) in more_special {
             glm4.add_special(id, &text, is_shown)?;
         }
         Ok(Some(Glm4Vocab { keeps_pieces, ..glm4 }))
     }
 
-    /// Creates a vocabulary from `n_ranks` tokens in any order. `place` returns the place of the nth token in the file, for errors.
-    fn new(mut entries: Vec<FileToken>, n_ranks: usize, place: fn(usize) -> String) -> Result<Self> {
+    /// Creates a vocabulary from `n_ranks` tokens in any order. `location` returns the place of the nth token in the file, for errors.
+    fn new(mut entries: Vec<FileToken>, n_ranks: usize, location: fn(usize) -> String) -> Result<Self> {
         entries.sort_by_key(|entry| entry.rank);
         let mut glm4 = Glm4Vocab::empty();
         let first_bytes = byte_order();
         for (expected, entry) in (0..).zip(&entries) {
             let byte = first_bytes.get(expected as usize).copied();
-            glm4.add(expected, byte, entry).map_err(|e| e.at(place(entry.nth)))?;
+            glm4.add(expected, byte, entry).map_err(|e| e.at(location(entry.nth)))?;
         }
         if entries.len() != n_ranks {
             return Err(not_glm4(format!("expected {n_ranks} tokens, found {n}: ranks from {n} are missing", n = entries.len())));
@@ -187,7 +187,7 @@ fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) ->
 impl Scheme for Glm4Vocab {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         let text = utf8_text(text)?;
-        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
+        let mut ids = try_alloc(text.len() / 3 + 1, "the tokens of the text")?;
         for piece in Pieces::of(text) {
             split(&self.ranks, piece.as_bytes(), self.keeps_pieces, &mut ids)?;
         }

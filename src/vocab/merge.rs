@@ -3,7 +3,7 @@
 //! A heap holds the possible joins, so a text of n bytes takes time proportional to n log n. Parts are bytes, so a part may be an incomplete
 //! character.
 
-use crate::error::{Result, filled, room};
+use crate::error::{Result, filled, try_alloc};
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap};
 
@@ -13,13 +13,13 @@ const PARTS: &str = "the parts of the text";
 /// Tokens, each with its rank and its id. Parts of a text are joined to tokens of low rank first.
 #[derive(Default)]
 pub(super) struct Ranks {
-    by_token: HashMap<Box<[u8]>, Token>,
+    by_token: HashMap<Box<[u8]>, RankedToken>,
     /// The length of the longest token in bytes.
     longest: usize,
 }
 
 #[derive(Clone, Copy)]
-struct Token {
+struct RankedToken {
     rank: u32,
     id: u32,
 }
@@ -29,7 +29,7 @@ impl Ranks {
     pub(super) fn insert(&mut self, token: &[u8], rank: u32, id: u32) -> Option<u32> {
         let before = self.id(token);
         if before.is_none() {
-            self.by_token.insert(token.into(), Token { rank, id });
+            self.by_token.insert(token.into(), RankedToken { rank, id });
             self.longest = self.longest.max(token.len());
         }
         before
@@ -40,7 +40,7 @@ impl Ranks {
         self.get(bytes).map(|token| token.id)
     }
 
-    fn get(&self, bytes: &[u8]) -> Option<Token> {
+    fn get(&self, bytes: &[u8]) -> Option<RankedToken> {
         if bytes.len() <= self.longest { self.by_token.get(bytes).copied() } else { None }
     }
 
@@ -52,7 +52,7 @@ impl Ranks {
     pub(super) fn join<'t>(&self, text: &'t [u8], starts: impl Iterator<Item = usize>) -> Result<impl Iterator<Item = &'t [u8]>> {
         let mut parts = MergeParts::new(text.len(), starts)?;
         // An element is (rank, start, end). The lowest rank comes first; of equal ranks, the leftmost join comes first.
-        let mut heap = BinaryHeap::from(room(text.len(), PARTS)?);
+        let mut heap = BinaryHeap::from(try_alloc(text.len(), PARTS)?);
         let candidate = |start: usize, end: usize| self.get(&text[start..end]).map(|token| Reverse((token.rank, start, end)));
         heap.extend(parts.spans().filter_map(|(start, middle)| candidate(start, parts.after(middle)?)));
         while let Some(Reverse((_, start, end))) = heap.pop() {

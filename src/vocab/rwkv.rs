@@ -6,7 +6,7 @@
 use super::table::{ID_LIMIT, TokenTable};
 use super::trie::{Steps, Trie, TrieToken};
 use super::{Scheme, literal, no_token};
-use crate::error::{Error, Result, room, short};
+use crate::error::{Error, Result, short, try_alloc};
 
 /// The hint for a file that is probably no vocabulary.
 const NO_VOCABULARY: &str = "name the model's vocabulary file, such as rwkv_vocab_v20230424.txt";
@@ -89,7 +89,7 @@ pub(super) fn number(s: &str) -> Option<u64> {
 
 impl Scheme for Rwkv {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
-        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
+        let mut ids = try_alloc(text.len() / 3 + 1, "the tokens of the text")?;
         let (mut rest, mut steps) = (text, Steps::of(text.len()));
         while !rest.is_empty() {
             let (id, len) = self.trie.longest(rest, &mut steps)?.ok_or_else(|| no_token(text, text.len() - rest.len()))?;

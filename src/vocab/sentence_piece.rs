@@ -16,9 +16,9 @@ use super::merge::Ranks;
 use super::table::TokenTable;
 use super::trie::{Steps, Trie};
 use super::{Scheme, check_length, utf8_text};
-use crate::error::{Error, Result, room};
+use crate::error::{Error, Result, try_alloc};
 pub(super) use model::Spaces;
-use model::{Piece, PieceKind, SentencePieceModel};
+use model::{PieceKind, SentencePieceModel, VocabPiece};
 use pieces::{all_bytes, byte, each_once, ranks, user_defined};
 use std::collections::HashMap;
 
@@ -97,7 +97,7 @@ impl SentencePiece {
         }
         let read = |id: usize| {
             let kind = PieceKind::parse(u64::try_from(types[id]).unwrap_or_default());
-            let piece = kind.and_then(|kind| Piece { text: tokens[id].into(), score: scores[id], kind }.check());
+            let piece = kind.and_then(|kind| VocabPiece { text: tokens[id].into(), score: scores[id], kind }.check());
             piece.map_err(|e| e.at(format!("token {id}")))
         };
         let pieces = (0..n_pieces).map(read).collect::<Result<Vec<_>>>()?;
@@ -187,7 +187,7 @@ impl Scheme for SentencePiece {
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         check_length(text, MAX_TEXT_BYTES)?;
         let text = self.spelt(utf8_text(text)?);
-        let mut ids = room(text.len() / 3 + 1, "the tokens of the text")?;
+        let mut ids = try_alloc(text.len() / 3 + 1, "the tokens of the text")?;
         let (mut plain, mut at, mut steps) = (0, 0, Steps::of(text.len()));
         while let Some(char) = text[at..].chars().next() {
             match self.user_defined.longest(&text.as_bytes()[at..], &mut steps)? {

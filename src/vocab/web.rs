@@ -17,13 +17,13 @@ pub(super) fn is_web(json: &[u8]) -> bool {
 }
 
 pub(super) fn parse(json: &[u8]) -> Result<Rwkv> {
-    let Pairs(pairs): Pairs<Token> = serde_json::from_slice(json).map_err(|e| {
+    let Pairs(pairs): Pairs<TokenBytes> = serde_json::from_slice(json).map_err(|e| {
         let text = format!("expected a vocabulary as a JSON object {{\"ID\": \"TEXT\" or [BYTES], …}}: {}", with_place(&e));
         Error::file(text).caused_by(e)
     })?;
     let mut table = TokenTable::default();
     let mut entries = Vec::with_capacity(pairs.len());
-    for (id, Token(bytes)) in pairs {
+    for (id, TokenBytes(bytes)) in pairs {
         let id = number(&id)
             .and_then(|id| u32::try_from(id).ok())
             .ok_or_else(|| Error::file(format!("expected a token id below {ID_LIMIT}, found {}", short(&id, 24))))?;
@@ -37,8 +37,8 @@ pub(super) struct Pairs<V>(pub Vec<(String, V)>);
 
 impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
-        struct Object<V>(PhantomData<V>);
-        impl<'de, V: Deserialize<'de>> Visitor<'de> for Object<V> {
+        struct PairsVisitor<V>(PhantomData<V>);
+        impl<'de, V: Deserialize<'de>> Visitor<'de> for PairsVisitor<V> {
             type Value = Pairs<V>;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
@@ -51,30 +51,30 @@ impl<'de, V: Deserialize<'de>> Deserialize<'de> for Pairs<V> {
                 Ok(Pairs(pairs))
             }
         }
-        deserializer.deserialize_map(Object(PhantomData))
+        deserializer.deserialize_map(PairsVisitor(PhantomData))
     }
 }
 
 /// The bytes of a token. An untagged enum would accept the same JSON, but its errors would name neither the wrong byte nor the byte's place.
-struct Token(Vec<u8>);
+struct TokenBytes(Vec<u8>);
 
-impl<'de> Deserialize<'de> for Token {
+impl<'de> Deserialize<'de> for TokenBytes {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> std::result::Result<Self, D::Error> {
         struct TokenVisitor;
         impl<'de> Visitor<'de> for TokenVisitor {
-            type Value = Token;
+            type Value = TokenBytes;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("a string or an array of bytes")
             }
-            fn visit_str<E>(self, text: &str) -> std::result::Result<Token, E> {
-                Ok(Token(text.as_bytes().to_vec()))
+            fn visit_str<E>(self, text: &str) -> std::result::Result<TokenBytes, E> {
+                Ok(TokenBytes(text.as_bytes().to_vec()))
             }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<Token, A::Error> {
+            fn visit_seq<A: SeqAccess<'de>>(self, mut array: A) -> std::result::Result<TokenBytes, A::Error> {
                 let mut bytes = Vec::new();
                 while let Some(byte) = array.next_element()? {
                     bytes.push(byte);
                 }
-                Ok(Token(bytes))
+                Ok(TokenBytes(bytes))
             }
         }
         deserializer.deserialize_any(TokenVisitor)

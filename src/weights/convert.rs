@@ -61,11 +61,11 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         return Err(Error::usage(format!("the layout {layout} has no quantised matrices")).hint("leave out `quant` or `layout`"));
     }
     if layout == Layout::HuggingFace && input.tensor("blocks.0.att.r_k").is_none() {
-        let e = Error::usage("the layout hf exists for RWKV-7 only").at(input.place());
+        let e = Error::usage("the layout hf exists for RWKV-7 only").at(input.location());
         return Err(e.hint("leave out `layout`"));
     }
     if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
-        let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.place());
+        let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.location());
         return Err(e.hint("convert the model without `layout=web-rwkv`"));
     }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {

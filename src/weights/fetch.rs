@@ -49,7 +49,7 @@ impl Checkpoint {
             let Some(ranged) = map.ranged().filter(|_| !own.is_empty()) else { continue };
             let range = |slot: &TensorSlot| slot.located.bytes.start as u64..slot.located.bytes.end as u64;
             let runs = joined(own.iter().map(|(_, slot)| range(slot)).collect());
-            let read = ranged.read(runs.clone()).await.map_err(|e| e.at(self.place()))?;
+            let read = ranged.read(runs.clone()).await.map_err(|e| e.at(self.location()))?;
             let read: Vec<Arc<Vec<u8>>> = read.into_iter().map(Arc::new).collect();
             for (name, slot) in own {
                 let own = range(slot);

@@ -179,7 +179,7 @@ impl Lora {
     ///
     /// `Model` for the first tensor that does not fit.
     pub(super) fn check(&self, model: &Checkpoint) -> Result<()> {
-        let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.place());
+        let at = |e: Error, name: &str| e.at(format!("tensor {name}")).at(self.file.location());
         let find = |target: &str, name: &str| {
             model.shape(target).zip(model.stored_dtype(target)).ok_or_else(|| {
                 let e = Error::model(format!("the model has no tensor {target}"));
@@ -269,7 +269,7 @@ impl Lora {
     fn view(&self, name: &str) -> Result<View<'_>> {
         self.file
             .tensor(name)
-            .ok_or_else(|| Error::file("the LoRA adapter lacks this tensor").at(format!("tensor {name}")).at(self.file.place()))
+            .ok_or_else(|| Error::file("the LoRA adapter lacks this tensor").at(format!("tensor {name}")).at(self.file.location()))
     }
 }
 

@@ -333,7 +333,7 @@ impl Checkpoint {
     }
 
     fn place_of(&self, name: &str) -> String {
-        format!("{}: tensor {name}", self.place())
+        format!("{}: tensor {name}", self.location())
     }
 
     /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and the values of a `config.json` that
@@ -349,7 +349,7 @@ impl Checkpoint {
     /// `File` if a list is damaged, hostile or too long.
     pub fn token_lists(&self) -> Result<Option<TokenLists<'_>>> {
         match (self.0.kind, self.0.maps.first()) {
-            (FileKind::Gguf, Some(map)) => TokenLists::read(map.bytes()).map_err(|e| e.at(self.place())),
+            (FileKind::Gguf, Some(map)) => TokenLists::read(map.bytes()).map_err(|e| e.at(self.location())),
             _ => Ok(None),
         }
     }
@@ -372,7 +372,7 @@ impl Checkpoint {
     }
 
     /// Returns the path of the checkpoint, or its name if the bytes are static.
-    fn place(&self) -> String {
+    fn location(&self) -> String {
         self.path().map_or_else(|| self.0.name.clone(), |p| p.display().to_string())
     }
 }
@@ -392,6 +392,6 @@ fn reshaped<'a>(view: View<'a>, shape: &[usize]) -> Result<View<'a>> {
 
 impl fmt::Debug for Checkpoint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Checkpoint({}, {}, {} tensors)", self.place(), self.kind(), self.0.slots.len())
+        write!(f, "Checkpoint({}, {}, {} tensors)", self.location(), self.kind(), self.0.slots.len())
     }
 }

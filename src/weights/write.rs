@@ -4,7 +4,7 @@
 
 use super::new_file::{NewFile, Readers};
 use super::safetensors;
-use crate::error::{Error, Result, room};
+use crate::error::{Error, Result, try_alloc};
 use crate::tensor::{DType, n_elements};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufWriter, Write};
@@ -65,7 +65,7 @@ pub(crate) fn write_for(
 /// `Input` if two entries have the same name, or if a shape or the header is too large; `Memory` if there is too little memory.
 pub(crate) fn safetensors_bytes(metadata: &BTreeMap<String, String>, mut entries: Vec<NewTensor<'_>>) -> Result<Vec<u8>> {
     let (header, total) = begin(metadata, &mut entries)?;
-    let mut bytes = room(usize::try_from(total).unwrap_or(usize::MAX), "a file in memory")?;
+    let mut bytes = try_alloc(usize::try_from(total).unwrap_or(usize::MAX), "a file in memory")?;
     write_all(&mut bytes, Path::new("memory"), &header, total, entries, &mut |_, _| ())?;
     Ok(bytes)
 }

@@ -16,7 +16,7 @@ use crate::quant::PAD;
 use crate::quant::isa::Isa;
 use crate::tape::{Binding, Cache, CacheSpec, Class, Dispatch, Host, Lowering, Rows, TOKENS_PER_BLOCK, Tape, Var, WINDOW_BYTES, Word};
 pub use cases::cases;
-use host::Sequence;
+use host::CachedSequence;
 
 /// Index of the column q in the activation qkv. The columns k and v follow.
 const Q: usize = 0;
@@ -209,7 +209,8 @@ impl Word for Attend {
         let mut y = host.take(self.y);
         for run in &host.step.runs {
             let blocks = &host.step.blocks[run.blocks_at as usize..];
-            let sequence = Sequence { of: self, keys: host.cache(self.keys), values: host.cache(self.values), blocks, isa: Isa::best() };
+            let sequence =
+                CachedSequence { of: self, keys: host.cache(self.keys), values: host.cache(self.values), blocks, isa: Isa::best() };
             let first = run.first_row as usize;
             let q = |i: usize| &host.var(self.qkv)[(first + i) * stride + column..][..n_heads * head_size];
             sequence.attend(run.len as usize, run.position as usize, q, |i, head, o| {

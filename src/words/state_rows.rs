@@ -4,12 +4,12 @@
 //! The loops use the CPU's vector instructions. Every sum over the key channels has sixteen partial sums. The tests compare the results with loops
 //! without vector instructions.
 
-use crate::quant::isa::{Body, Isa, LANES, Vector, whole};
+use crate::quant::isa::{Body, Isa, LANES, SimdVector, whole};
 
 /// Computes `S = S diag(w) − (S κ) bᵀ + v kᵀ`, then `o = S r`. `keys` has the vectors κ, w, b, k and r in this order, each with n elements. `v` and
 /// `o` have n elements, too.
 pub fn delta(isa: Isa, s: &mut [f32], keys: [&[f32]; 5], v: &[f32], o: &mut [f32]) {
-    isa.with(Delta { s, keys, v, o });
+    isa.with(DeltaUpdate { s, keys, v, o });
 }
 
 /// Computes `o = S r`, then `S = S diag(w) + v kᵀ`. `keys` has the vectors r, w and k in this order, each with n elements. `v` and `o` have n
@@ -18,7 +18,7 @@ pub fn decay(isa: Isa, s: &mut [f32], keys: [&[f32]; 3], v: &[f32], o: &mut [f32
     isa.with(Decay { s, keys, v, o });
 }
 
-struct Delta<'a> {
+struct DeltaUpdate<'a> {
     s: &'a mut [f32],
     keys: [&'a [f32]; 5],
     v: &'a [f32],
@@ -32,11 +32,11 @@ struct Decay<'a> {
     o: &'a mut [f32],
 }
 
-type Lanes = [f32; LANES];
+type LaneFloats = [f32; LANES];
 
-impl Body for Delta<'_> {
+impl Body for DeltaUpdate<'_> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(self) {
+    unsafe fn call<V: SimdVector>(self) {
         let n = self.v.len();
         let [kappa, w, b, k, r] = self.keys.map(|x| x[..n].as_chunks::<LANES>());
         let ends = [kappa.1, w.1, b.1, k.1, r.1].map(whole);
@@ -69,7 +69,7 @@ impl Body for Delta<'_> {
 
 impl Body for Decay<'_> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(self) {
+    unsafe fn call<V: SimdVector>(self) {
         let n = self.v.len();
         let [r, w, k] = self.keys.map(|x| x[..n].as_chunks::<LANES>());
         let ends = [r.1, w.1, k.1].map(whole);
@@ -98,7 +98,7 @@ impl Body for Decay<'_> {
 /// # Safety
 /// The CPU has the instructions of `V`.
 #[inline(always)]
-unsafe fn delta_lanes<V: Vector>(row: &mut Lanes, [w, b, k, r]: [&Lanes; 4], sa: V, v: V, sums: V) -> V {
+unsafe fn delta_lanes<V: SimdVector>(row: &mut LaneFloats, [w, b, k, r]: [&LaneFloats; 4], sa: V, v: V, sums: V) -> V {
     // SAFETY: the caller guarantees the CPU's instructions.
     unsafe {
         let s = V::load(row).mul_add(V::load(w), sa.mul_add(V::load(b), v.mul_add(V::load(k), V::splat(0.0))));
@@ -113,7 +113,7 @@ unsafe fn delta_lanes<V: Vector>(row: &mut Lanes, [w, b, k, r]: [&Lanes; 4], sa:
 /// # Safety
 /// The CPU has the instructions of `V`.
 #[inline(always)]
-unsafe fn decay_lanes<V: Vector>(row: &mut Lanes, [r, w, k]: [&Lanes; 3], v: V, sums: V) -> V {
+unsafe fn decay_lanes<V: SimdVector>(row: &mut LaneFloats, [r, w, k]: [&LaneFloats; 3], v: V, sums: V) -> V {
     // SAFETY: the caller guarantees the CPU's instructions.
     unsafe {
         let s = V::load(row);

@@ -13,7 +13,7 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{Executor, Loaded};
 use wingbeat::low_level::quant;
-use wingbeat::low_level::tape::{Class, Room, Run, Source, Step, TOKENS_PER_BLOCK, Tape};
+use wingbeat::low_level::tape::{Capacity, Class, Run, Source, Step, TOKENS_PER_BLOCK, Tape};
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::weights::Glm;
 
@@ -96,7 +96,7 @@ fn model(model_type: &str) -> Glm4 {
 const TOKENS: [u32; 8] = [3, 1, 4, 1, 5, 9, 2, 6];
 
 /// Loads a model in f32 on the CPU, and on an adapter with both kernel families.
-fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'static str, Arc<Tape>, Box<dyn Executor>)> {
+fn executors(model: &dyn Blueprint, source: &dyn Source, capacity: Capacity) -> Vec<(&'static str, Arc<Tape>, Box<dyn Executor>)> {
     let mut tape = Tape::new();
     model.record(&mut tape);
     let f32 = quant::find("f32").unwrap();
@@ -104,13 +104,13 @@ fn executors(model: &dyn Blueprint, source: &dyn Source, room: Room) -> Vec<(&'s
     tape.cache_format = f32;
     let tape = Arc::new(tape);
     let cpu = CpuModel::load(tape.clone(), source, &mut |_, _| ()).unwrap();
-    let mut all = vec![("cpu", tape.clone(), cpu.executor(room).unwrap())];
+    let mut all = vec![("cpu", tape.clone(), cpu.executor(capacity).unwrap())];
     for (name, class) in [("gpu by lanes", Class::Lanes), ("gpu by groups", Class::Groups)] {
         let Some(adapter) = adapter() else { continue };
         let base = Device::open(&adapter, false).unwrap();
         let device = Arc::new(base.with_caps(caps(base.caps.clone(), class)));
         let gpu = GpuModel::load(device, tape.clone(), source, &mut |_, _| ()).unwrap();
-        all.push((name, tape.clone(), gpu.executor(room).unwrap()));
+        all.push((name, tape.clone(), gpu.executor(capacity).unwrap()));
     }
     all
 }
@@ -177,9 +177,9 @@ fn the_formula_is_the_specified_one() {
 
 #[test]
 fn a_model_without_a_file_gives_the_official_numbers() {
-    let room = Room { pages: 1, blocks: 2, listed: 2, context: 2 * TOKENS_PER_BLOCK };
+    let capacity = Capacity { pages: 1, blocks: 2, listed: 2, context: 2 * TOKENS_PER_BLOCK };
     for expected in EXPECTED {
-        for (device, tape, mut executor) in executors(&model(expected.model_type), &Formula, room) {
+        for (device, tape, mut executor) in executors(&model(expected.model_type), &Formula, capacity) {
             let place = format!("{} on {device}", expected.model_type);
             let near = |found: &[f32], expected: &[f32]| {
                 let error = nmse(found, expected);

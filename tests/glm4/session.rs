@@ -6,7 +6,7 @@ use std::ops::ControlFlow;
 use wingbeat::low_level::arch::Glm4;
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{Finish, Limits, Model, ModelSource, Options, Session, measure};
-use wingbeat::low_level::tape::{Room, Run, Step, TOKENS_PER_BLOCK};
+use wingbeat::low_level::tape::{Capacity, Run, Step, TOKENS_PER_BLOCK};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
@@ -171,7 +171,7 @@ const SYNTHETIC: Synthetic = Synthetic { seed: 5 };
 fn far_positions_are_rotated_by_the_formula() {
     const FAR: usize = 100_000;
     let listed = FAR / TOKENS_PER_BLOCK + 1;
-    let room = Room { blocks: 2, listed, context: FAR + 8, pages: 1 };
+    let capacity = Capacity { blocks: 2, listed, context: FAR + 8, pages: 1 };
     let model = Glm4 { n_layer: 1, ..formula("glm") };
     // The list names block 1 for the last positions, and block 0 for all earlier positions.
     let step = |position: u32| {
@@ -179,7 +179,7 @@ fn far_positions_are_rotated_by_the_formula() {
         let blocks = (0..listed as u32).map(|i| u32::from(i == FAR as u32 / TOKENS_PER_BLOCK as u32)).collect();
         Step { tokens: vec![3, 1, 4, 1, 5, 9, 2, 6], runs: vec![run], outputs: vec![7], blocks }
     };
-    for (device, tape, mut executor) in executors(&model, &SYNTHETIC, room) {
+    for (device, tape, mut executor) in executors(&model, &SYNTHETIC, capacity) {
         let cache = tape.find_cache("model.layers.0.self_attn.k").unwrap();
         let mut keys = |position: u32, block: u32| {
             executor.run(&step(position), &mut Vec::new()).unwrap();
@@ -209,11 +209,11 @@ fn far_positions_are_rotated_by_the_formula() {
 #[test]
 fn large_vocabularies_and_odd_widths_are_computed_completely() {
     let model = Glm4 { n_layer: 1, n_ffn: 107 * 32, n_vocab: 65_600, ..formula("glm4") };
-    let room = Room { blocks: 1, listed: 1, context: TOKENS_PER_BLOCK, pages: 1 };
+    let capacity = Capacity { blocks: 1, listed: 1, context: TOKENS_PER_BLOCK, pages: 1 };
     let run = Run { len: 40, shift_out: 1, ..Run::default() };
     let tokens = (0..40).map(|i| 65_599 - i * 1000).collect();
     let step = Step { tokens, runs: vec![run], outputs: vec![39, 0], blocks: vec![0] };
-    let all: Vec<Vec<f32>> = executors(&model, &SYNTHETIC, room)
+    let all: Vec<Vec<f32>> = executors(&model, &SYNTHETIC, capacity)
         .into_iter()
         .map(|(_, _, mut executor)| {
             let mut logits = Vec::new();

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use wingbeat::error::Result;
 use wingbeat::low_level::arch::{Base, Blueprint};
 use wingbeat::low_level::exec::{Executor, Loaded, cpu::CpuModel};
-use wingbeat::low_level::tape::{Room, Run, Source, Step, Tape};
+use wingbeat::low_level::tape::{Capacity, Run, Source, Step, Tape};
 use wingbeat::low_level::tensor::{DType, View};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
@@ -56,7 +56,7 @@ fn executor(model: &dyn Blueprint, change: Change<'_>) -> (Arc<Tape>, Box<dyn Ex
     model.record(&mut tape);
     tape.store_as(wingbeat::low_level::quant::find("f32").unwrap());
     let tape = Arc::new(tape);
-    let executor = CpuModel::load(tape.clone(), &Changed(change), &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+    let executor = CpuModel::load(tape.clone(), &Changed(change), &mut |_, _| ()).unwrap().executor(Capacity::pages(1)).unwrap();
     (tape, executor)
 }
 

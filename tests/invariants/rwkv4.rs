@@ -2,7 +2,7 @@
 
 use super::*;
 use wingbeat::low_level::arch::Rwkv4;
-use wingbeat::low_level::tape::{MatrixPart, Room, Rows, vector};
+use wingbeat::low_level::tape::{Capacity, MatrixPart, Rows, vector};
 use wingbeat::low_level::words::testing::numbers;
 
 pub fn model() -> Rwkv4 {
@@ -25,7 +25,7 @@ fn wkv_with(k: &[Vec<f32>], v: &[Vec<f32>], w: fn(f32) -> f32, u: fn(f32) -> f32
             v.iter_mut().enumerate().for_each(|(i, v)| *v = f32::from(i / shape[1] == i % shape[1]));
         }
     };
-    let mut executor = CpuModel::load(Arc::new(tape), &Changed(&identity), &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+    let mut executor = CpuModel::load(Arc::new(tape), &Changed(&identity), &mut |_, _| ()).unwrap().executor(Capacity::pages(1)).unwrap();
     let mut rows = vec![0.0; n * spec.stride()];
     for (t, row) in rows.chunks_exact_mut(spec.stride()).enumerate() {
         row[spec.column(0)..][..width].fill(1.0);

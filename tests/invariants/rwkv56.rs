@@ -118,7 +118,7 @@ fn without_decay_and_with_a_bonus_of_one_it_is_causal_linear_attention() {
         let state = tape.state("wkv".into(), &[1, SIZE, SIZE], false);
         let y = tape.wkv6(proj, Wkv6 { head_size: SIZE, eps: 0.0, vectors, decay: Decay::Constant, gate: None, state });
         let (spec, out) = (tape.var_spec(proj).clone(), tape.var_spec(y).stride());
-        let mut executor = CpuModel::load(Arc::new(tape), &Changed(NOTHING), &mut |_, _| ()).unwrap().executor(Room::pages(1)).unwrap();
+        let mut executor = CpuModel::load(Arc::new(tape), &Changed(NOTHING), &mut |_, _| ()).unwrap().executor(Capacity::pages(1)).unwrap();
         let mut made = numbers(9);
         let mut rows = vec![0.0; N * spec.stride()];
         for row in rows.chunks_exact_mut(spec.stride()) {

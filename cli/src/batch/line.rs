@@ -15,7 +15,7 @@ pub enum Form {
 }
 
 /// A line whose id is known.
-pub enum Line<'a> {
+pub enum InputLine<'a> {
     Fields(Fields<'a>),
     Prompt(&'a str),
 }
@@ -31,26 +31,26 @@ impl Form {
     ///
     /// # Errors
     /// `Input` if the line does not have this form, or if its id is missing or wrong.
-    pub fn read(self, line: &[u8], number: u64) -> Result<(Id, Line<'_>)> {
+    pub fn read(self, line: &[u8], number: u64) -> Result<(Id, InputLine<'_>)> {
         match self {
-            Form::Objects => fields(line).map(|(id, fields)| (id, Line::Fields(fields))),
+            Form::Objects => fields(line).map(|(id, fields)| (id, InputLine::Fields(fields))),
             Form::Prompts => {
                 let text = std::str::from_utf8(line).map_err(|_| Error::input("expected text in UTF-8, found other bytes"))?;
-                Ok((Id::read(&number.to_string())?, Line::Prompt(text.trim_end_matches('\r'))))
+                Ok((Id::read(&number.to_string())?, InputLine::Prompt(text.trim_end_matches('\r'))))
             }
         }
     }
 }
 
-impl Line<'_> {
+impl InputLine<'_> {
     /// Returns the request that the line describes.
     ///
     /// # Errors
     /// `Input` or `Usage` if a field is unknown or its value is wrong. The error names the field.
     pub fn request(&self) -> Result<Request> {
         match self {
-            Line::Fields(fields) => request(fields),
-            Line::Prompt(text) => Ok(Request::text(*text)),
+            InputLine::Fields(fields) => request(fields),
+            InputLine::Prompt(text) => Ok(Request::text(*text)),
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Runs the command that a typed line contains.
 
-use super::command::{self, Command, Draw};
+use super::command::{self, Command, PromptKind};
 use super::prompt_file::PromptFile;
-use super::{Calls, Chat, Then, saved, status};
+use super::{Calls, Chat, NextAction, saved, status};
 use crate::Failure;
 use crate::grammar_options::NamedRules;
 use crate::output::printable;
@@ -24,9 +24,9 @@ const MAX_ROUNDS: usize = 32;
 const SHOWN: usize = 200;
 
 impl Chat {
-    pub(super) fn obey(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+    pub(super) fn obey(&mut self, line: &str) -> std::result::Result<NextAction, Failure> {
         if line.trim().is_empty() {
-            return Ok(Then::Next);
+            return Ok(NextAction::Next);
         }
         if !self.calls.waiting.is_empty() && !line.starts_with(['/', '+']) {
             return self.result(line);
@@ -36,9 +36,9 @@ impl Chat {
 
     /// Generates and shows the answer to `what`, and keeps its tool calls. `typed` is the line that the user typed. Returns what the chat does
     /// next.
-    fn draw(&mut self, what: Draw, overrides: Overrides, typed: &str) -> std::result::Result<Then, Failure> {
+    fn draw(&mut self, what: PromptKind, overrides: Overrides, typed: &str) -> std::result::Result<NextAction, Failure> {
         let Chat { conversation, screen, reading, .. } = self;
-        let is_reply = matches!(what, Draw::Say(_) | Draw::Retry | Draw::Results(_));
+        let is_reply = matches!(what, PromptKind::Say(_) | PromptKind::Retry | PromptKind::Results(_));
         screen.begin(is_reply.then(|| format!("{}{}", conversation.format().bot(), conversation.format().interface())));
         conversation.override_next(overrides);
         let on_part = &mut |part: AnswerPart<'_>| {
@@ -46,20 +46,22 @@ impl Chat {
             screen.part(part)
         };
         let answer = match what {
-            Draw::Say(text) => conversation.say(&text, on_part).map(Some),
-            Draw::Results(results) => conversation.observe(&results.iter().map(String::as_str).collect::<Vec<_>>(), on_part).map(Some),
-            Draw::Retry => conversation.retry(on_part),
-            Draw::Text(text) => conversation.continue_text(&text, on_part).map(Some),
-            Draw::Instruct(text) => conversation.instruct(&text, on_part).map(Some),
-            Draw::Ask(text) => conversation.ask(&text, on_part).map(Some),
-            Draw::AskAfterPrompt(text) => conversation.ask_after_prompt(&text, on_part).map(Some),
-            Draw::RetryText => conversation.retry_text(on_part),
-            Draw::ContinueAnswer => conversation.continue_answer(on_part),
+            PromptKind::Say(text) => conversation.say(&text, on_part).map(Some),
+            PromptKind::Results(results) => {
+                conversation.observe(&results.iter().map(String::as_str).collect::<Vec<_>>(), on_part).map(Some)
+            }
+            PromptKind::Retry => conversation.retry(on_part),
+            PromptKind::Text(text) => conversation.continue_text(&text, on_part).map(Some),
+            PromptKind::Instruct(text) => conversation.instruct(&text, on_part).map(Some),
+            PromptKind::Ask(text) => conversation.ask(&text, on_part).map(Some),
+            PromptKind::AskAfterPrompt(text) => conversation.ask_after_prompt(&text, on_part).map(Some),
+            PromptKind::RetryText => conversation.retry_text(on_part),
+            PromptKind::ContinueAnswer => conversation.continue_answer(on_part),
         };
         reading.end();
         let Some(answer) = answer? else {
             screen.aside("there is nothing to repeat or continue yet");
-            return Ok(Then::Next);
+            return Ok(NextAction::Next);
         };
         let thought = answer.thought.trim();
         let report = ChatReport {
@@ -88,25 +90,25 @@ impl Chat {
             }
             self.calls.waiting = answer.calls.into();
         }
-        Ok(Then::Next)
+        Ok(NextAction::Next)
     }
 
     /// Takes the typed line as the result of the first tool call that has no result yet. After the result of the last call, the model answers.
-    fn result(&mut self, line: &str) -> std::result::Result<Then, Failure> {
+    fn result(&mut self, line: &str) -> std::result::Result<NextAction, Failure> {
         let Calls { waiting, results, .. } = &mut self.calls;
         waiting.pop_front();
         results.push(line.replace("\\n", "\n").trim().to_string());
         if !waiting.is_empty() {
-            return Ok(Then::Next);
+            return Ok(NextAction::Next);
         }
         let results = std::mem::take(results);
-        self.draw(Draw::Results(results), Overrides::default(), line)
+        self.draw(PromptKind::Results(results), Overrides::default(), line)
     }
 
     /// Runs the tool command for all calls of the last answer, then of the next answer, until an answer has no calls. `typed` is the user's
     /// line.
-    fn run_tools(&mut self, typed: &str) -> std::result::Result<Then, Failure> {
-        let Some(command) = self.calls.command.clone() else { return Ok(Then::Next) };
+    fn run_tools(&mut self, typed: &str) -> std::result::Result<NextAction, Failure> {
+        let Some(command) = self.calls.command.clone() else { return Ok(NextAction::Next) };
         let stop = self.conversation.stop_flag();
         for _ in 0..MAX_ROUNDS {
             let mut results = Vec::new();
@@ -119,15 +121,15 @@ impl Chat {
                 results.push(result);
             }
             if results.is_empty() || stop.load(Ordering::Relaxed) {
-                return Ok(if results.is_empty() { Then::Next } else { self.stopped() });
+                return Ok(if results.is_empty() { NextAction::Next } else { self.stopped() });
             }
-            if self.draw(Draw::Results(results), Overrides::default(), typed)? == Then::Leave {
-                return Ok(Then::Leave);
+            if self.draw(PromptKind::Results(results), Overrides::default(), typed)? == NextAction::Leave {
+                return Ok(NextAction::Leave);
             }
         }
         self.calls.waiting.clear();
         self.screen.aside(format_args!("{MAX_ROUNDS} answers in a row called tools: the chat waits for a message"));
-        Ok(Then::Next)
+        Ok(NextAction::Next)
     }
 
     /// Restarts the chat with the prompt file `path`. A wrong file is reported, and the chat continues unchanged.
@@ -171,7 +173,7 @@ impl Chat {
         self.grammar.as_ref().map_or("answers follow no grammar".into(), |name| format!("answers follow {name}"))
     }
 
-    fn command(&mut self, command: Command, typed: &str) -> std::result::Result<Then, Failure> {
+    fn command(&mut self, command: Command, typed: &str) -> std::result::Result<NextAction, Failure> {
         if command.ends_calls() {
             (self.calls.waiting, self.calls.results) = Default::default();
         }
@@ -186,16 +188,16 @@ impl Chat {
                 let loaded = self.conversation.load(&path);
                 self.reading.end();
                 loaded.map_err(|e| if published::exists(&path) { e } else { saved::missing(&path) })?;
-                self.screen.aside(status::place(&self.conversation));
+                self.screen.aside(status::branch_line(&self.conversation));
                 self.show_last_turns();
             }
             Command::Fork(name) => {
                 self.conversation.fork(&name)?;
-                self.screen.aside(status::place(&self.conversation));
+                self.screen.aside(status::branch_line(&self.conversation));
             }
             Command::Switch(Some(name)) => {
                 self.conversation.switch(&name)?;
-                self.screen.aside(status::place(&self.conversation));
+                self.screen.aside(status::branch_line(&self.conversation));
             }
             Command::Switch(None) => self.screen.tell(&status::branches(&self.conversation)),
             Command::Forget(name) => {
@@ -204,7 +206,7 @@ impl Chat {
             }
             Command::Undo => {
                 self.conversation.undo()?;
-                self.screen.aside(status::place(&self.conversation));
+                self.screen.aside(status::branch_line(&self.conversation));
             }
             Command::Stats => self.screen.tell(&status::stats(&self.conversation.stats())),
             Command::Clear => {
@@ -246,12 +248,12 @@ impl Chat {
             },
             Command::Draw(what, overrides) => {
                 return match self.draw(what, overrides, typed)? {
-                    Then::Next => self.run_tools(typed),
+                    NextAction::Next => self.run_tools(typed),
                     then => Ok(then),
                 };
             }
-            Command::Exit => return Ok(Then::Leave),
+            Command::Exit => return Ok(NextAction::Leave),
         }
-        Ok(Then::Next)
+        Ok(NextAction::Next)
     }
 }

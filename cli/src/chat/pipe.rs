@@ -1,7 +1,7 @@
 //! Reads messages from a pipe or a file, one message per line.
 
 use super::editor::EditorInput;
-use crate::lines::{LineReader, MAX_BYTES, Next, NumberedLine, STANDARD};
+use crate::lines::{LineReader, MAX_BYTES, NextLine, NumberedLine, STANDARD};
 use crate::prompt::utf8;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -32,9 +32,9 @@ impl Pipe {
                 return Ok(EditorInput::Interrupted);
             }
             let NumberedLine { number, bytes, .. } = match next {
-                Next::Line(line) => line,
-                Next::Wait => continue,
-                Next::End => return Ok(EditorInput::End),
+                NextLine::Line(line) => line,
+                NextLine::Wait => continue,
+                NextLine::End => return Ok(EditorInput::End),
             };
             let text = match bytes {
                 Some(bytes) => utf8(bytes),

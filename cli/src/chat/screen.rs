@@ -16,14 +16,14 @@ use wingbeat::low_level::session::Finish;
 
 /// The form in which answers are printed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum As {
+pub enum OutputMode {
     Text,
     Json,
 }
 
 pub struct Screen {
     out: Output,
-    shows: As,
+    shows: OutputMode,
     /// True for a terminal. Index 0 is stdout, index 1 stderr.
     is_terminal: [bool; 2],
     is_coloured: bool,
@@ -37,7 +37,7 @@ pub struct Screen {
 }
 
 impl Screen {
-    pub fn new(shows: As, color: Color, raw: bool) -> Screen {
+    pub fn new(shows: OutputMode, color: Color, raw: bool) -> Screen {
         Screen {
             out: Output::new(raw),
             shows,
@@ -53,7 +53,7 @@ impl Screen {
     /// Begins an answer. At a terminal, the name `who` is shown before the answer's first part.
     pub fn begin(&mut self, who: Option<String>) {
         self.is_thinking = false;
-        self.who = who.filter(|_| self.shows == As::Text && self.is_terminal[0]);
+        self.who = who.filter(|_| self.shows == OutputMode::Text && self.is_terminal[0]);
     }
 
     fn name(&mut self) -> Result<(), Failure> {
@@ -72,7 +72,7 @@ impl Screen {
     }
 
     fn show(&mut self, part: AnswerPart<'_>) -> Result<(), Failure> {
-        if self.shows == As::Json {
+        if self.shows == OutputMode::Json {
             return Ok(());
         }
         self.name()?;
@@ -101,13 +101,13 @@ impl Screen {
             return Err(failure);
         }
         match self.shows {
-            As::Json => self.out.json(&report)?,
+            OutputMode::Json => self.out.json(&report)?,
             // An empty answer prints an empty line, so that every message has a line of output.
-            As::Text if answer.text.is_empty() && answer.calls.is_empty() => {
+            OutputMode::Text if answer.text.is_empty() && answer.calls.is_empty() => {
                 self.name()?;
                 self.out.line("")?;
             }
-            As::Text => self.out.new_line()?,
+            OutputMode::Text => self.out.new_line()?,
         }
         let spoken = spoken(answer.tokens.len(), &answer.timings, answer.finish, answer.complete);
         if self.is_terminal[1] {
@@ -146,7 +146,7 @@ impl Screen {
     /// Ends the line of an incomplete answer. With `--json`, prints the error as a JSON object.
     fn object(&mut self, e: &Error) -> Result<(), Failure> {
         self.out.new_line()?;
-        if self.shows == As::Json { self.out.json(&flags::report(e)) } else { Ok(()) }
+        if self.shows == OutputMode::Json { self.out.json(&flags::report(e)) } else { Ok(()) }
     }
 
     /// Prints a dimmed line on stderr.

@@ -6,7 +6,7 @@ use wingbeat::low_level::sample::RANDOM_SEED;
 use wingbeat::low_level::session::{Finish, Timings};
 
 /// Returns a line about the current branch: its name, turns and tokens. The chat shows this line after a command that changed the branch.
-pub fn place(chat: &Conversation) -> String {
+pub fn branch_line(chat: &Conversation) -> String {
     let stats = chat.stats();
     format!("branch {}, {}, {} tokens", chat.branch(), times(stats.n_turns), stats.n_tokens)
 }

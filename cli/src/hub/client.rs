@@ -3,7 +3,7 @@
 use super::address::{Address, check_path, is_commit};
 use super::digest::Etag;
 use super::redirect::{host, is_same_origin, next};
-use super::settings::Settings;
+use super::settings::HubSettings;
 use serde::Deserialize;
 use std::io::{self, Read};
 use std::thread::sleep;
@@ -26,7 +26,7 @@ const LARGEST_LISTING: u64 = 32 << 20;
 /// A client of the hub.
 pub struct Client {
     agent: Agent,
-    settings: Settings,
+    settings: HubSettings,
     /// The pause before the first repetition of a request. Each further pause is twice as long.
     pub(super) pause: Duration,
 }
@@ -47,7 +47,7 @@ pub struct Metadata {
 }
 
 /// The bytes of a file, from `start` on.
-pub struct Content {
+pub struct FileContent {
     pub start: u64,
     pub reader: Box<dyn Read>,
 }
@@ -74,7 +74,7 @@ struct Sibling {
 
 impl Client {
     /// Creates a client. Opens no connection.
-    pub fn new(settings: Settings) -> Client {
+    pub fn new(settings: HubSettings) -> Client {
         let config = Agent::config_builder()
             .max_redirects(0)
             .http_status_as_error(false)
@@ -137,7 +137,7 @@ impl Client {
     ///
     /// # Errors
     /// `File` if the server cannot be reached, or if its answer contradicts `expected`.
-    pub fn content(&self, address: &Address, commit: &str, expected: &Metadata, start: u64) -> Result<Content> {
+    pub fn content(&self, address: &Address, commit: &str, expected: &Metadata, start: u64) -> Result<FileContent> {
         let range = (start > 0).then(|| format!("bytes={start}-"));
         let (response, url) = self.send(Method::GET, self.file(address, commit), range.as_deref(), Follow::All, address)?;
         let wrong = |text: String| Err(Error::file(text).at(host(&url)).at(address).hint("run the command again"));
@@ -168,7 +168,7 @@ impl Client {
             return wrong(format!("expected {} bytes, found {length}", expected.size_bytes - start));
         }
         let reader = response.into_body().into_with_config().limit(u64::MAX).reader();
-        Ok(Content { start, reader: Box::new(reader) })
+        Ok(FileContent { start, reader: Box::new(reader) })
     }
 
     /// Waits before the repetition `attempt` of a request, which counts from 0.

@@ -19,7 +19,7 @@ const BLOCK: usize = 1 << 17;
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A function that is called with the number of bytes that the file has by now.
-pub type Progress<'a> = dyn FnMut(u64) + 'a;
+pub type OnBytes<'a> = dyn FnMut(u64) + 'a;
 
 /// Returns the bytes of a file that are still to be downloaded.
 pub fn remaining(cache: &Cache, address: &Address, found: &Metadata) -> u64 {
@@ -42,7 +42,7 @@ pub fn pull(
     address: &Address,
     commit: &str,
     found: &Metadata,
-    progress: &mut Progress<'_>,
+    progress: &mut OnBytes<'_>,
 ) -> Result<PathBuf> {
     let file = address.file.as_deref().ok_or_else(|| Error::input("expected the address of a file").at(address))?;
     let blob = blob(cache, address, found);
@@ -103,7 +103,7 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    fn run(&self, blobs: &Path, progress: &mut Progress<'_>) -> Result<()> {
+    fn run(&self, blobs: &Path, progress: &mut OnBytes<'_>) -> Result<()> {
         let total = self.found.size_bytes;
         let mut file = opened(self.path)?;
         let mut hasher = self.found.etag.hasher(total);
@@ -174,7 +174,7 @@ impl Download<'_> {
         file: &mut File,
         hasher: &mut Hasher,
         done: &mut u64,
-        progress: &mut Progress<'_>,
+        progress: &mut OnBytes<'_>,
     ) -> Result<String> {
         let mut block = vec![0; BLOCK];
         loop {

@@ -21,4 +21,4 @@ pub use cache::Cache;
 pub use client::Client;
 pub use plan::Plan;
 pub use series::newer;
-pub use settings::Settings;
+pub use settings::HubSettings;

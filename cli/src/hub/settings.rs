@@ -12,51 +12,51 @@ const ENDPOINT: &str = "https://huggingface.co";
 
 /// The values of `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE`, `HF_HOME` and `HF_HUB_OFFLINE`.
 #[derive(Clone)]
-pub struct Settings {
+pub struct HubSettings {
     /// The address of the hub, without a `/` at the end.
     pub endpoint: Url,
     /// The folder `hub` of the cache.
     pub cache: PathBuf,
-    pub token: Option<Token>,
+    pub token: Option<HubToken>,
     /// True if no connection may be opened.
     pub is_offline: bool,
 }
 
 /// A secret for the hub. Its text appears in no log and in no error.
 #[derive(Clone)]
-pub struct Token(String);
+pub struct HubToken(String);
 
-impl Token {
+impl HubToken {
     /// Returns the value of the header `authorization`.
     pub fn header(&self) -> String {
         format!("Bearer {}", self.0)
     }
 }
 
-impl fmt::Debug for Token {
+impl fmt::Debug for HubToken {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Token(…)")
     }
 }
 
-impl Settings {
+impl HubSettings {
     /// Reads the environment. `home` is the user's folder.
     ///
     /// # Errors
     /// `Usage` if a variable has a wrong value. The error names the variable, and never the token.
-    pub fn from_environment(home: Option<PathBuf>) -> Result<Settings> {
+    pub fn from_environment(home: Option<PathBuf>) -> Result<HubSettings> {
         Self::read(&|name| std::env::var_os(name), home)
     }
 
     /// Returns the settings of these variables.
     #[cfg(test)]
-    pub fn for_test(given: &[(&str, &str)]) -> Settings {
+    pub fn for_test(given: &[(&str, &str)]) -> HubSettings {
         let find = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
         Self::read(&find, None).unwrap()
     }
 
     /// Reads the variables that `variable` returns.
-    fn read(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<Settings> {
+    fn read(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<HubSettings> {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let folder = |name: &str| value(name).map(PathBuf::from);
         let text = |name: &str| match value(name).map(OsString::into_string) {
@@ -75,7 +75,7 @@ impl Settings {
         let given = text("HF_ENDPOINT")?.unwrap_or_else(|| ENDPOINT.into());
         let offline = text("HF_HUB_OFFLINE")?.unwrap_or_default().to_lowercase();
         let is_offline = matches!(offline.trim(), "1" | "true" | "yes" | "on");
-        Ok(Settings { endpoint: endpoint(&given)?, cache, token: token.map(Token), is_offline })
+        Ok(HubSettings { endpoint: endpoint(&given)?, cache, token: token.map(HubToken), is_offline })
     }
 }
 
@@ -98,9 +98,9 @@ fn endpoint(text: &str) -> Result<Url> {
 mod tests {
     use super::*;
 
-    fn read(given: &[(&str, &str)]) -> Result<Settings> {
+    fn read(given: &[(&str, &str)]) -> Result<HubSettings> {
         let find = |name: &str| given.iter().find(|(known, _)| *known == name).map(|(_, value)| OsString::from(value));
-        Settings::read(&find, Some("/home/me".into()))
+        HubSettings::read(&find, Some("/home/me".into()))
     }
 
     #[test]
@@ -113,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(read(given).unwrap().cache, PathBuf::from(cache));
         }
-        assert!(Settings::read(&|_| None, None).err().unwrap().to_string().contains("HF_HOME"));
+        assert!(HubSettings::read(&|_| None, None).err().unwrap().to_string().contains("HF_HOME"));
     }
 
     #[test]

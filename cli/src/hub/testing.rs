@@ -4,7 +4,7 @@ use super::address::Address;
 use super::cache::Cache;
 use super::client::Client;
 use super::digest::Etag;
-use super::settings::Settings;
+use super::settings::HubSettings;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::net::{TcpListener, TcpStream};
@@ -95,7 +95,7 @@ impl Hub {
     /// Returns a client of this hub with the token `hf_secret`, and pauses of a millisecond.
     pub fn client(&self) -> Client {
         let token = [("HF_ENDPOINT", self.address.as_str()), ("HF_TOKEN", "hf_secret"), ("HF_HUB_CACHE", "/nowhere")];
-        let mut client = Client::new(Settings::for_test(&token));
+        let mut client = Client::new(HubSettings::for_test(&token));
         client.pause = Duration::from_millis(1);
         client
     }

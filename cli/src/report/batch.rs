@@ -18,14 +18,14 @@ pub struct BatchLine<'a> {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub choices: Vec<BatchChoice<'a>>,
     /// The token counts of the prompt and of all continuations. The prompt counts once.
-    pub usage: Usage,
+    pub usage: TokenCounts,
 }
 
 impl<'a> BatchLine<'a> {
     /// Returns the result of one line from its continuations `done`. If `has_vocab` is false, the continuations have no text.
     pub fn new(id: &'a Value, done: &'a [Completion], has_vocab: bool) -> BatchLine<'a> {
         let mut choices: Vec<BatchChoice<'_>> = done.iter().map(|done| BatchChoice::new(done, has_vocab)).collect();
-        let usage = Usage {
+        let usage = TokenCounts {
             prompt_tokens: done.iter().map(|done| done.usage.prompt_tokens).max().unwrap_or(0),
             completion_tokens: done.iter().map(|done| done.usage.completion_tokens).sum(),
         };
@@ -95,13 +95,13 @@ impl<'a> From<&'a Logprobs> for TokenLogprobs<'a> {
 
 /// Token counts of one line, or sums over several lines.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
-pub struct Usage {
+pub struct TokenCounts {
     pub prompt_tokens: usize,
     pub completion_tokens: usize,
 }
 
-impl AddAssign for Usage {
-    fn add_assign(&mut self, other: Usage) {
+impl AddAssign for TokenCounts {
+    fn add_assign(&mut self, other: TokenCounts) {
         self.prompt_tokens += other.prompt_tokens;
         self.completion_tokens += other.completion_tokens;
     }
@@ -136,7 +136,7 @@ pub struct BatchReport {
     /// The seed of the run. The seed of a line without its own seed is derived from the run's seed and the line's id.
     pub seed: u64,
     /// The sum of the token counts of all lines that this run has done.
-    pub usage: Usage,
+    pub usage: TokenCounts,
     /// The time of the run in seconds. Loading the model does not count.
     pub seconds: f64,
     /// The number of generated tokens per second.

@@ -7,7 +7,7 @@ use wingbeat::low_level::exec::{FloatChoice, QuantPlan, assign_formats};
 use wingbeat::low_level::quant::Float;
 use wingbeat::low_level::session::footprint::{Footprint, Sizes, as_assigned};
 use wingbeat::low_level::session::{Options, session_sizes};
-use wingbeat::low_level::tape::{Room, Source, Tape};
+use wingbeat::low_level::tape::{Capacity, Source, Tape};
 
 /// The memory that a model needs on one device, in bytes.
 #[derive(Debug, Clone, Serialize)]
@@ -30,7 +30,7 @@ pub(super) fn memory(tape: &Tape, context: usize) -> MemoryReport {
     let one = session_sizes(&Options::default(), (context > 0).then_some(context));
     let footprint = Footprint::of(tape, &one, &as_assigned);
     let all = 0..footprint.layers.len();
-    let further = Sizes { room: Room { pages: 1, ..one.room }, ..one };
+    let further = Sizes { room: Capacity { pages: 1, ..one.room }, ..one };
     let (weights, state, scratch) = (footprint.weights(all.clone()), footprint.slots(all.clone()), footprint.scratch);
     let state_per_slot = Footprint::of(tape, &further, &as_assigned).slots(all);
     MemoryReport { weights, state, state_per_slot, scratch, total: weights + state + scratch }

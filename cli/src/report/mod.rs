@@ -21,7 +21,7 @@ mod quality;
 mod score;
 mod speed;
 
-pub use batch::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenLogprobs, Usage};
+pub use batch::{BatchChoice, BatchFailure, BatchLine, BatchReport, TokenCounts, TokenLogprobs};
 pub use bench::{BenchExtra, BenchRecord, Samples};
 pub use build::BuildReport;
 pub use calls::{FunctionReport, ToolCallReport};

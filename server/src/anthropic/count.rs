@@ -1,6 +1,6 @@
 //! `POST /v1/messages/count_tokens`: counts the tokens of a prompt.
 
-use super::messages::{Asked, asked, located};
+use super::messages::{ParsedRequest, located, parse};
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::Answer;
@@ -18,9 +18,9 @@ pub struct InputTokens {
 }
 
 pub async fn count(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer<Json<InputTokens>> {
-    let Asked { request, model, claim, .. } = asked(&app, &caller, body).await?;
+    let ParsedRequest { request, model, claim, .. } = parse(&app, &caller, body).await?;
     let engine = app.started(&model).await?.0;
     let n_bytes = claim.n_bytes();
-    let tokens = app.lanes.run(&caller.namespace, n_bytes, move || engine.tokens(&request)).await;
+    let tokens = app.worker_pools.run(&caller.namespace, n_bytes, move || engine.tokens(&request)).await;
     Ok(Json(InputTokens { input_tokens: tokens.map_err(|e| located(e.into()))?.len() }))
 }

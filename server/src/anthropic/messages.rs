@@ -10,7 +10,7 @@ use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::hosted::Hosted;
-use crate::openai::extras::{follow, kept, read};
+use crate::openai::extras::{follow, read, session_states};
 use crate::openai::stream::respond;
 use crate::tickets::Ticket;
 use axum::extract::State;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use wingbeat::engine::{Input, Request};
 
 /// A request whose body has been read.
-pub struct Asked {
+pub struct ParsedRequest {
     pub body: MessagesBody,
     pub request: Request,
     pub model: Arc<Hosted>,
@@ -31,10 +31,10 @@ pub struct Asked {
 ///
 /// # Errors
 /// 400 with the path of the wrong field; 404 if the model is unknown; 503 if the model is not ready.
-pub async fn asked(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<Asked> {
+pub async fn parse(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<ParsedRequest> {
     // The engine must not read the fields whose format differs in Anthropic's API. `n` does not exist in this API.
     const OWN: [&str; 5] = ["tools", "tool_choice", "thinking", "system", "n"];
-    let input = |asked: &mut MessagesBody| Ok(Input::Messages(asked.conversation()?));
+    let input = |body: &mut MessagesBody| Ok(Input::Messages(body.conversation()?));
     let (body, mut request, claim) = read(app, caller, body, &OWN, input).await?;
     request.tools = body.tools()?;
     request.tool_choice = body.tool_choice()?;
@@ -43,7 +43,7 @@ pub async fn asked(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<Asked>
     let model = app.model(body.model.as_deref())?;
     request.thinking = body.thinking();
     keep_supported_thinking(&app.started(&model).await?.0, &mut request);
-    Ok(Asked { body, request, model, claim })
+    Ok(ParsedRequest { body, request, model, claim })
 }
 
 /// Replaces the engine's names of fields by their paths in the body.
@@ -52,9 +52,9 @@ pub fn located(e: Failure) -> Failure {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let Asked { body, request, model, claim } = asked(&app, &caller, body).await?;
-    let kept = kept(&request, &caller, None, false)?;
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/messages", request, &kept, &claim).await.map_err(located)?;
+    let ParsedRequest { body, request, model, claim } = parse(&app, &caller, body).await?;
+    let states = session_states(&request, &caller, None, false)?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/messages", request, &states, &claim).await.map_err(located)?;
     let (begun, max_calls) = (MessageObject::begun(&model.name), body.max_calls());
     let stops = body.stop_sequences.unwrap_or_default();
     if body.stream == Some(true) {

@@ -5,7 +5,7 @@ use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::openai::answer::{finite, stop_text, token_bytes, token_text};
-use crate::openai::extras::kept;
+use crate::openai::extras::session_states;
 use crate::openai::stream::{self, Out};
 use crate::tickets::Ticket;
 use serde::{Deserialize, Serialize};
@@ -38,7 +38,7 @@ impl Common {
 }
 
 /// Settings of the request that the last object of its answer repeats.
-pub struct Ending {
+pub struct EchoedSettings {
     model: String,
     stops: Vec<String>,
     returns_tokens: bool,
@@ -60,7 +60,7 @@ pub async fn submitted(
     common: Common,
     mut request: Request,
     claim: &Arc<Claim>,
-) -> Answer<(Ticket, Ending)> {
+) -> Answer<(Ticket, EchoedSettings)> {
     request.max_tokens = match &common.n_predict {
         None | Some(Value::Null) => request.max_tokens,
         Some(n) if n.as_i64() == Some(-1) => Some(UNLIMITED),
@@ -77,12 +77,12 @@ pub async fn submitted(
     request.logprobs = common.n_probs.filter(|n| *n > 0).map(|n| n as usize);
     request.no_cache |= common.cache_prompt == Some(false);
     let model = app.model(common.model.as_deref())?;
-    let kept = kept(&request, caller, None, false)?;
+    let states = session_states(&request, caller, None, false)?;
     let (stops, max_tokens) = (request.stop.clone().unwrap_or_default(), request.max_tokens.filter(|n| *n != UNLIMITED));
-    let opened = Ticket::open(app, &model, caller, endpoint, request, &kept, claim).await;
+    let opened = Ticket::open(app, &model, caller, endpoint, request, &states, claim).await;
     let ticket = opened.map_err(|e| e.renamed(&["tokens"], "prompt").renamed(&["logprobs"], "n_probs"))?;
     let sampling = ticket.sampling();
-    let ending = Ending {
+    let echoed = EchoedSettings {
         model: model.name.clone(),
         stops,
         returns_tokens: common.return_tokens == Some(true),
@@ -92,7 +92,7 @@ pub async fn submitted(
         seed: sampling.seed,
         max_tokens,
     };
-    Ok((ticket, ending))
+    Ok((ticket, echoed))
 }
 
 /// A whole text, or an object of a streamed text. Only the last object of a stream has the fields of `end`.
@@ -223,8 +223,8 @@ impl Probabilities {
 
 impl LlamaText {
     /// Returns the object of a complete text. `content` is empty in a stream, whose pieces have the text.
-    pub fn new(engine: &Engine, done: &Completion, ending: &Ending, prompt: String, content: String) -> LlamaText {
-        let stop = stop_text(engine, done, &ending.stops);
+    pub fn new(engine: &Engine, done: &Completion, echoed: &EchoedSettings, prompt: String, content: String) -> LlamaText {
+        let stop = stop_text(engine, done, &echoed.stops);
         let stop_type = match done.finish_reason() {
             FinishReason::Length => "limit",
             _ if stop.is_some() => "word",
@@ -235,21 +235,21 @@ impl LlamaText {
         LlamaText {
             index: done.index,
             content,
-            tokens: if ending.returns_tokens { done.tokens.clone() } else { Vec::new() },
+            tokens: if echoed.returns_tokens { done.tokens.clone() } else { Vec::new() },
             id_slot: -1,
             stop: true,
             tokens_predicted: done.usage.completion_tokens,
             tokens_evaluated: done.usage.prompt_tokens,
             completion_probabilities: probabilities,
             end: LlamaEnd {
-                model: Some(ending.model.clone()),
+                model: Some(echoed.model.clone()),
                 generation_settings: Some(GenerationSettings {
-                    temperature: ending.temperature,
-                    top_k: ending.top_k,
-                    top_p: ending.top_p,
-                    seed: ending.seed,
-                    stop: ending.stops.clone(),
-                    n_predict: ending.max_tokens.map_or(-1, |n| n as i64),
+                    temperature: echoed.temperature,
+                    top_k: echoed.top_k,
+                    top_p: echoed.top_p,
+                    seed: echoed.seed,
+                    stop: echoed.stops.clone(),
+                    n_predict: echoed.max_tokens.map_or(-1, |n| n as i64),
                 }),
                 prompt: Some(prompt),
                 has_new_line: Some(done.text.contains('\n')),
@@ -264,8 +264,8 @@ impl LlamaText {
 }
 
 /// Writes the objects of a streamed text.
-pub struct Lines {
-    ending: Ending,
+pub struct CompletionLines {
+    echoed: EchoedSettings,
     prompt: String,
     prompt_tokens: usize,
     /// Log-probabilities of tokens whose text has not been sent yet.
@@ -273,13 +273,13 @@ pub struct Lines {
     n_sent: usize,
 }
 
-impl Lines {
-    pub fn new(ending: Ending, prompt: String) -> Lines {
-        Lines { ending, prompt, prompt_tokens: 0, logprobs: Vec::new(), n_sent: 0 }
+impl CompletionLines {
+    pub fn new(echoed: EchoedSettings, prompt: String) -> CompletionLines {
+        CompletionLines { echoed, prompt, prompt_tokens: 0, logprobs: Vec::new(), n_sent: 0 }
     }
 }
 
-impl stream::Lines for Lines {
+impl stream::Lines for CompletionLines {
     fn event(&mut self, _: usize, event: &Event, engine: &Engine, out: &mut Out) {
         match event {
             Event::Started { prompt_tokens, .. } => self.prompt_tokens = *prompt_tokens,
@@ -300,7 +300,7 @@ impl stream::Lines for Lines {
                 });
             }
             Event::Done(done) => {
-                let last = LlamaText::new(engine, done, &self.ending, std::mem::take(&mut self.prompt), String::new());
+                let last = LlamaText::new(engine, done, &self.echoed, std::mem::take(&mut self.prompt), String::new());
                 out.json(&last);
             }
             _ => {}

@@ -1,6 +1,6 @@
 //! `POST /completion`: continues a text or tokens.
 
-use super::answer::{Common, Lines, LlamaText, submitted};
+use super::answer::{Common, CompletionLines, LlamaText, submitted};
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::{Answer, Failure};
@@ -52,11 +52,11 @@ pub(super) async fn answer(
         _ => String::new(),
     };
     let is_streamed = common.stream == Some(true);
-    let (ticket, ending) = submitted(app, caller, endpoint, common, request, claim).await?;
+    let (ticket, echoed) = submitted(app, caller, endpoint, common, request, claim).await?;
     if is_streamed {
-        return Ok(respond(vec![ticket], Lines::new(ending, shown), &caller.request_id));
+        return Ok(respond(vec![ticket], CompletionLines::new(echoed, shown), &caller.request_id));
     }
     let engine = ticket.engine.clone();
     let done = ticket.finish(|_| ()).await?;
-    Ok(Json(LlamaText::new(&engine, &done, &ending, shown, done.text.clone())).into_response())
+    Ok(Json(LlamaText::new(&engine, &done, &echoed, shown, done.text.clone())).into_response())
 }

@@ -30,7 +30,7 @@ type Schemas = Map<String, Value>;
 
 /// A media type, and a function that returns the schema of the content. The function also adds to `Schemas` every schema to which the returned schema
 /// refers.
-type Content = (&'static str, fn(&mut Schemas) -> Value);
+type MediaSchema = (&'static str, fn(&mut Schemas) -> Value);
 
 /// An endpoint with its description.
 pub struct Endpoint {
@@ -38,8 +38,8 @@ pub struct Endpoint {
     pub handler: MethodRouter<Arc<App>>,
     method: &'static str,
     summary: &'static str,
-    body: Option<Content>,
-    responses: Vec<Content>,
+    body: Option<MediaSchema>,
+    responses: Vec<MediaSchema>,
 }
 
 impl Endpoint {
@@ -96,7 +96,7 @@ impl Endpoint {
         self.with((EVENTS, chunk))
     }
 
-    fn with(mut self, content: Content) -> Endpoint {
+    fn with(mut self, content: MediaSchema) -> Endpoint {
         self.responses.push(content);
         self
     }

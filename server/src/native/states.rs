@@ -9,7 +9,7 @@ use crate::hosted::Hosted;
 use crate::native::openapi::BYTES;
 use crate::openai::{WireMessage, check_tokens, read_messages};
 use crate::states::{Listed, check_new_name};
-use crate::tickets::{Kept, Ticket, unknown_state};
+use crate::tickets::{SessionStates, Ticket, unknown_state};
 use axum::extract::{Request as HttpRequest, State};
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
@@ -142,7 +142,7 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
     };
     let mut request = Request::new(input).max_tokens(0);
     (request.state, request.save_state) = (asked.from, Some(asked.name));
-    let opened = Ticket::open(app, model, caller, "/v1/states", request, &Kept::default(), claim).await;
+    let opened = Ticket::open(app, model, caller, "/v1/states", request, &SessionStates::default(), claim).await;
     let mut ticket = opened.map_err(|e| e.renamed(&["state"], "from"))?;
     while let Some(event) = ticket.next().await {
         if let Event::Done(done) = event? {

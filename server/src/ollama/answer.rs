@@ -1,7 +1,7 @@
 //! Answers of `/api/chat` and `/api/generate`: whole, or as a stream of JSON objects.
 
 use super::OllamaError;
-use super::settings::Asked;
+use super::settings::ParsedRequest;
 use crate::app::App;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
@@ -86,7 +86,7 @@ impl ObjectHead {
 
 /// The part of an answer that one object has.
 #[derive(Default)]
-pub struct Part {
+pub struct ObjectPart {
     pub text: String,
     pub thought: Option<String>,
     pub calls: Vec<Call>,
@@ -117,19 +117,19 @@ fn calls(done: &Completion) -> Vec<Call> {
 }
 
 /// An object of an answer: the whole answer, or a piece of a stream.
-pub trait Object: Serialize + Send + 'static {
-    fn new(head: ObjectHead, part: Part) -> Self;
+pub trait AnswerObject: Serialize + Send + 'static {
+    fn new(head: ObjectHead, part: ObjectPart) -> Self;
 }
 
 /// Runs a request for text and answers with objects of the type `O`. If the request has no input, the answer is empty: Ollama's clients send such
 /// requests to load a model.
-pub async fn answer<O: Object>(app: &Arc<App>, caller: &Caller, asked: Asked, endpoint: &'static str) -> Answer {
+pub async fn answer<O: AnswerObject>(app: &Arc<App>, caller: &Caller, asked: ParsedRequest, endpoint: &'static str) -> Answer {
     let model = asked.settings.model(app)?;
     let name = asked.settings.name_of(&model);
     if !asked.has_input() {
         app.started(&model).await?;
         let ending = Ending { done_reason: Some("load"), ..Ending::default() };
-        return Ok(Json(O::new(ObjectHead::new(&name, true, ending), Part::default())).into_response());
+        return Ok(Json(O::new(ObjectHead::new(&name, true, ending), ObjectPart::default())).into_response());
     }
     let is_streamed = asked.settings.stream != Some(false);
     let ticket = asked.open(app, caller, &model, endpoint).await?;
@@ -138,7 +138,7 @@ pub async fn answer<O: Object>(app: &Arc<App>, caller: &Caller, asked: Asked, en
     }
     let engine = ticket.engine.clone();
     let done = ticket.finish(|_| ()).await?;
-    let part = Part { text: done.text.clone(), thought: done.thought.clone(), calls: calls(&done) };
+    let part = ObjectPart { text: done.text.clone(), thought: done.thought.clone(), calls: calls(&done) };
     let logprobs = ChatLogprobs::of(&engine, &done.logprobs).map(|all| all.content).unwrap_or_default();
     Ok(Json(O::new(ObjectHead { logprobs, ..ObjectHead::last(&name, &done) }, part)).into_response())
 }
@@ -151,25 +151,25 @@ struct Objects<O> {
     of: PhantomData<fn() -> O>,
 }
 
-impl<O: Object> Lines for Objects<O> {
+impl<O: AnswerObject> Lines for Objects<O> {
     fn event(&mut self, _: usize, event: &Event, engine: &Engine, out: &mut Out) {
         let Objects { model, logprobs: held, .. } = self;
-        let mut send = |part: Part| {
+        let mut send = |part: ObjectPart| {
             let logprobs = ChatLogprobs::of(engine, &std::mem::take(held)).map(|all| all.content).unwrap_or_default();
             out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::new(model, false, Ending::default()) }, part));
         };
         match event {
             Event::Logprobs { logprobs, .. } => held.push(logprobs.clone()),
-            Event::Text { text, .. } => send(Part { text: text.clone(), ..Part::default() }),
-            Event::Thought { text, .. } => send(Part { thought: Some(text.clone()), ..Part::default() }),
+            Event::Text { text, .. } => send(ObjectPart { text: text.clone(), ..ObjectPart::default() }),
+            Event::Thought { text, .. } => send(ObjectPart { thought: Some(text.clone()), ..ObjectPart::default() }),
             Event::Done(done) => {
                 let calls = calls(done);
                 if !calls.is_empty() {
-                    send(Part { calls, ..Part::default() });
+                    send(ObjectPart { calls, ..ObjectPart::default() });
                 }
                 // Tokens without a text of their own, such as a blank at the end, are left over.
                 let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut self.logprobs)).map(|all| all.content).unwrap_or_default();
-                out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::last(&self.model, done) }, Part::default()));
+                out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::last(&self.model, done) }, ObjectPart::default()));
             }
             _ => {}
         }

@@ -1,6 +1,6 @@
 //! `POST /api/chat`: answers messages.
 
-use super::answer::{Call, Object, ObjectHead, Part, answer};
+use super::answer::{AnswerObject, Call, ObjectHead, ObjectPart, answer};
 use super::settings::read;
 use crate::app::App;
 use crate::body::Body;
@@ -85,8 +85,8 @@ pub struct AnswerMessage {
     tool_calls: Vec<Call>,
 }
 
-impl Object for ChatObject {
-    fn new(head: ObjectHead, part: Part) -> ChatObject {
+impl AnswerObject for ChatObject {
+    fn new(head: ObjectHead, part: ObjectPart) -> ChatObject {
         let message = AnswerMessage { role: "assistant", content: part.text, thinking: part.thought, tool_calls: part.calls };
         ChatObject { head, message }
     }

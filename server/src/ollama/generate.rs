@@ -1,6 +1,6 @@
 //! `POST /api/generate`: answers a prompt, or continues a text.
 
-use super::answer::{Object, ObjectHead, Part, answer};
+use super::answer::{AnswerObject, ObjectHead, ObjectPart, answer};
 use super::settings::read;
 use crate::app::App;
 use crate::body::Body;
@@ -82,8 +82,8 @@ pub struct GenerateObject {
     thinking: Option<String>,
 }
 
-impl Object for GenerateObject {
-    fn new(head: ObjectHead, part: Part) -> GenerateObject {
+impl AnswerObject for GenerateObject {
+    fn new(head: ObjectHead, part: ObjectPart) -> GenerateObject {
         GenerateObject { head, response: part.text, thinking: part.thought }
     }
 }

@@ -8,7 +8,7 @@ use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::hosted::Hosted;
-use crate::openai::extras::{check_sizes, follow, kept, think};
+use crate::openai::extras::{check_sizes, follow, session_states, think};
 use crate::tickets::Ticket;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -64,7 +64,7 @@ const ENGINE: [&str; 15] = [
 const MIROSTAT_TAU: f64 = 5.0;
 
 /// A request for text whose body has been read.
-pub struct Asked {
+pub struct ParsedRequest {
     pub settings: Settings,
     request: Request,
     claim: Arc<Claim>,
@@ -79,7 +79,7 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
     caller: &Caller,
     body: Body,
     input: impl FnOnce(T, &mut Request) -> Answer<Input> + Send + 'static,
-) -> Answer<Asked> {
+) -> Answer<ParsedRequest> {
     let (of_work, request_id) = (app.clone(), caller.request_id.clone());
     let work = move |body: &Body| {
         let fields = body.fields()?;
@@ -91,10 +91,10 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
         Ok((settings, request))
     };
     let ((settings, request), claim) = body.read(app, work).await?;
-    Ok(Asked { settings, request, claim })
+    Ok(ParsedRequest { settings, request, claim })
 }
 
-impl Asked {
+impl ParsedRequest {
     /// Returns whether there is an input to answer.
     pub fn has_input(&self) -> bool {
         !matches!(&self.request.input, Input::Messages(messages) if messages.is_empty())
@@ -105,13 +105,13 @@ impl Asked {
     /// # Errors
     /// The errors of [`Ticket::open`].
     pub async fn open(self, app: &Arc<App>, caller: &Caller, model: &Arc<Hosted>, endpoint: &'static str) -> Answer<Ticket> {
-        let Asked { settings, mut request, claim } = self;
+        let ParsedRequest { settings, mut request, claim } = self;
         // `false` asks for nothing that a model without thoughts could not do.
         if settings.think == Some(Value::Bool(false)) {
             keep_supported_thinking(&app.started(model).await?.0, &mut request);
         }
-        let kept = kept(&request, caller, None, false)?;
-        let opened = Ticket::open(app, model, caller, endpoint, request, &kept, &claim).await;
+        let states = session_states(&request, caller, None, false)?;
+        let opened = Ticket::open(app, model, caller, endpoint, request, &states, &claim).await;
         opened.map_err(|e| settings.located(e))
     }
 }

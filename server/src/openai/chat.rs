@@ -1,7 +1,7 @@
 //! `POST /v1/chat/completions`: answers messages.
 
 use super::answer::{ChatLogprobs, End, FinishSchema, Head, PromptProgress};
-use super::extras::{ResponseFormat, StreamOptions, follow, kept, read, think};
+use super::extras::{ResponseFormat, StreamOptions, follow, read, session_states, think};
 use super::messages::{self, WireMessage};
 use super::stream::{ChunkStream, Lines, Out, collect, play, record, respond, whole};
 use crate::abilities::keep_supported_thinking;
@@ -77,19 +77,19 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     if request.n > app.options.max_n {
         return Err(Failure::field("n", format!("expected at most {}, found {}", app.options.max_n, request.n)));
     }
-    let kept = kept(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
+    let states = session_states(&request, &caller, asked.session_id, asked.return_state == Some(true))?;
     let (model, n) = (app.model(asked.model.as_deref())?, request.n);
     if !is_demanded {
         keep_supported_thinking(&app.started(&model).await?.0, &mut request);
     }
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &kept, &claim)
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &states, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
     let head = Head::new("chatcmpl-", if asked.stream == Some(true) { "chat.completion.chunk" } else { "chat.completion" }, &ticket);
     let max_calls = if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
     if asked.stream == Some(true) {
         let stream = ChunkStream::new(head, asked.stream_options);
-        let choices = (0..n).map(|_| Begun::default()).collect();
+        let choices = (0..n).map(|_| ChoiceProgress::default()).collect();
         let lines = |stream| Chunks { stream, choices, max_calls, began: Instant::now() };
         if asked.resumable == Some(true) {
             let recording = app.recordings.begin(&caller.namespace, stream.id(), app.budget.claim(&caller.namespace));
@@ -242,7 +242,7 @@ pub struct FunctionDelta {
 
 /// One choice of a streamed answer: what has been sent, and what waits to be sent.
 #[derive(Default)]
-struct Begun {
+struct ChoiceProgress {
     has_begun: bool,
     /// Log-probabilities of tokens whose text has not been sent yet.
     logprobs: Vec<Logprobs>,
@@ -251,7 +251,7 @@ struct Begun {
 /// Writes the chunks of a streamed answer.
 struct Chunks {
     stream: ChunkStream,
-    choices: Vec<Begun>,
+    choices: Vec<ChoiceProgress>,
     /// The maximum number of tool calls in a choice. Further calls are not returned.
     max_calls: usize,
     /// The time at which the prefill began.

@@ -1,7 +1,7 @@
 //! `POST /v1/completions`: continues texts and tokens.
 
 use super::answer::{End, FinishSchema, Head, finite, token_text};
-use super::extras::{ResponseFormat, StreamOptions, follow, kept, read};
+use super::extras::{ResponseFormat, StreamOptions, follow, read, session_states};
 use super::prompts::{Prompts, check_ids};
 use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
 use crate::app::App;
@@ -71,7 +71,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }
     // With several prompts, the header `x-session-id` is ignored: a session has one text.
     let of_header = Caller { session: caller.session.clone().filter(|_| inputs.len() == 1), ..caller.clone() };
-    let kept = kept(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
+    let states = session_states(&settings, &of_header, asked.session_id, asked.return_state == Some(true))?;
     let model = app.model(asked.model.as_deref())?;
     let n = settings.n;
     let engine = app.started(&model).await?.0;
@@ -82,7 +82,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     for (path, input) in inputs {
         let mut request = settings.clone();
         request.input = input;
-        let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &kept, &claim).await;
+        let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &states, &claim).await;
         tickets.push(opened.map_err(|e| e.renamed(&["prompt", "tokens"], &path).renamed(&["json_schema"], &schema))?);
     }
     let head = Head::new("cmpl-", "text_completion", &tickets[0]);

@@ -7,7 +7,7 @@ use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::hosted::ServedTask;
-use crate::tickets::{Kept, Ticket};
+use crate::tickets::{SessionStates, Ticket};
 use axum::extract::State;
 use axum::{Extension, Json};
 use base64::Engine as _;
@@ -143,7 +143,7 @@ pub async fn vectors(app: &Arc<App>, caller: &Caller, endpoint: &'static str, wa
     let pooling = wanted.pooling.map(|pooling| if pooling == WirePooling::Mean { Pooling::Mean } else { Pooling::Last });
     let mut request = Request::vectors(texts);
     request.pooling = pooling;
-    let opened = Ticket::open(app, &model, caller, endpoint, request, &Kept::default(), claim).await;
+    let opened = Ticket::open(app, &model, caller, endpoint, request, &SessionStates::default(), claim).await;
     let done = opened.map_err(|e| e.renamed(&["prompt", "tokens", "input[0]"], &path))?.finish(|event| {
         if let Event::Vector { index, vector } = event {
             vectors[index] = shortened(vector, dimensions);

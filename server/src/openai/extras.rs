@@ -9,7 +9,7 @@ use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::ids::new_id;
 use crate::states::check_new_name;
-use crate::tickets::Kept;
+use crate::tickets::SessionStates;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
@@ -195,7 +195,7 @@ pub fn think(request: &mut Request, field: &str, effort: Option<&str>, kwargs: O
 ///
 /// # Errors
 /// 400 if the session id is not valid as a name, or if a request with a session has several continuations, `state` or `save_state`.
-pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, return_state: bool) -> Answer<Kept> {
+pub fn session_states(request: &Request, caller: &Caller, session_id: Option<String>, return_state: bool) -> Answer<SessionStates> {
     let session = session_id.or_else(|| caller.session.clone());
     if let Some(name) = &session {
         check_new_name(name, "session_id")?;
@@ -207,5 +207,5 @@ pub fn kept(request: &Request, caller: &Caller, session_id: Option<String>, retu
         }
     }
     let save = session.clone().or_else(|| (return_state && request.save_state.is_none()).then(|| new_id("state-")));
-    Ok(Kept { is_conversation: session.is_some(), resume: session, save })
+    Ok(SessionStates { is_conversation: session.is_some(), resume: session, save })
 }

@@ -78,8 +78,8 @@ enum AnyPart {
 /// Reads a value in one pass, so that an error has the path of the wrong part.
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Content, D::Error> {
-        struct Found;
-        impl<'de> Visitor<'de> for Found {
+        struct ContentVisitor;
+        impl<'de> Visitor<'de> for ContentVisitor {
             type Value = Content;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -112,7 +112,7 @@ impl<'de> Deserialize<'de> for Content {
                 Ok(Content::Parts(parts))
             }
         }
-        from.deserialize_any(Found)
+        from.deserialize_any(ContentVisitor)
     }
 }
 

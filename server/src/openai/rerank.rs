@@ -4,7 +4,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
-use crate::tickets::{Kept, Ticket};
+use crate::tickets::{SessionStates, Ticket};
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -83,7 +83,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let returned = if asked.return_documents == Some(true) { documents.clone() } else { Vec::new() };
     let mut order: Vec<(usize, f32)> = Vec::with_capacity(n);
     let request = Request::ranking(asked.query, documents);
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/rerank", request, &Kept::default(), &claim).await?;
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/rerank", request, &SessionStates::default(), &claim).await?;
     let done = ticket.finish(|event| {
         if let Event::Score { index, logit } = event {
             order.push((index, logit));

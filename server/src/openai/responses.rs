@@ -7,7 +7,7 @@ mod items;
 mod lines;
 mod record;
 
-use super::extras::{follow, kept, read, think};
+use super::extras::{follow, read, session_states, think};
 use super::stream::{collect, respond};
 use crate::abilities::keep_supported_thinking;
 use crate::app::App;
@@ -17,7 +17,7 @@ use crate::guard::Caller;
 use crate::hosted::ServedTask;
 use crate::ids::new_id;
 use crate::states::OF_RESPONSES;
-use crate::tickets::{Kept, Ticket};
+use crate::tickets::{SessionStates, Ticket};
 use axum::extract::State;
 use axum::http::{StatusCode, Uri};
 use axum::response::IntoResponse;
@@ -73,11 +73,11 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let is_stored = asked.store != Some(false);
     // The header `x-session-id` is ignored: the state is kept under the id of the response.
     let without_session = Caller { session: None, ..caller.clone() };
-    let mut kept: Kept = kept(&request, &without_session, None, false)?;
-    kept.resume = asked.previous_response_id.clone().filter(|_| continues_state && request.state.is_none());
-    kept.is_conversation = true;
-    kept.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
-    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &kept, &claim)
+    let mut states: SessionStates = session_states(&request, &without_session, None, false)?;
+    states.resume = asked.previous_response_id.clone().filter(|_| continues_state && request.state.is_none());
+    states.is_conversation = true;
+    states.save = is_stored.then(|| id.clone()).filter(|_| request.save_state.is_none());
+    let ticket = Ticket::open(&app, &model, &caller, "/v1/responses", request, &states, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
     let begun = ResponseObject::begun(&asked, id, &model.name, ticket.sampling(), warnings);

@@ -8,7 +8,7 @@ use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::hosted::Hosted;
 use crate::ids::{new_id, now};
-use crate::tickets::{Kept, Ticket};
+use crate::tickets::{SessionStates, Ticket};
 use axum::extract::State;
 use axum::{Extension, Json};
 use serde::{Deserialize, Serialize};
@@ -25,26 +25,27 @@ const MAX_PAIRS: usize = 256;
 pub struct ScoreBody {
     /// The query, or one query for each text of `text_2`.
     #[serde(alias = "queries", alias = "data_1")]
-    pub text_1: Texts,
+    pub text_1: TextList,
     #[serde(alias = "documents", alias = "data_2")]
-    pub text_2: Texts,
+    pub text_2: TextList,
     /// The name of a model. By default, the server's first embedding model.
     pub model: Option<String>,
 }
 
 /// A text, or a list of texts.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
+#[schema(as = Texts)]
 #[serde(untagged, expecting = "found another type than a string or an array of strings")]
-pub enum Texts {
+pub enum TextList {
     One(String),
     All(Vec<String>),
 }
 
-impl Texts {
+impl TextList {
     fn into_vec(self) -> Vec<String> {
         match self {
-            Texts::One(text) => vec![text],
-            Texts::All(texts) => texts,
+            TextList::One(text) => vec![text],
+            TextList::All(texts) => texts,
         }
     }
 }
@@ -120,7 +121,8 @@ async fn ranked(
     for (query, documents) in groups {
         let first = scores.len();
         scores.resize(first + documents.len(), 0.0);
-        let opened = Ticket::open(app, model, caller, "/v1/score", Request::ranking(query, documents), &Kept::default(), claim).await;
+        let opened =
+            Ticket::open(app, model, caller, "/v1/score", Request::ranking(query, documents), &SessionStates::default(), claim).await;
         let done = opened.map_err(|e| e.renamed(&["query"], "text_1").renamed(&["documents"], "text_2"))?.finish(|event| {
             if let Event::Score { index, logit } = event {
                 scores[first + index] = 1.0 / (1.0 + (-f64::from(logit)).exp());

@@ -4,7 +4,7 @@ use super::answer::{Choices, End, Head, PromptProgress, Usage};
 use super::extras::StreamOptions;
 use crate::app::App;
 use crate::failure::{Answer, Failure};
-use crate::recordings::{Line, Recording};
+use crate::recordings::{Recording, StreamEvent};
 use crate::tickets::Ticket;
 use axum::Json;
 use axum::body::Body;
@@ -49,7 +49,7 @@ pub trait Lines: Send + 'static {
 
 /// Lines that wait to be sent.
 #[derive(Default)]
-pub struct Out(VecDeque<Line>);
+pub struct Out(VecDeque<StreamEvent>);
 
 impl Out {
     /// Adds a line with JSON.
@@ -64,12 +64,12 @@ impl Out {
 
     fn add(&mut self, name: Option<String>, data: &impl Serialize) {
         // An error is ignored: only a map whose keys are not text cannot become JSON, and no answer has such a map.
-        self.0.extend(serde_json::to_string(data).map(|data| Line { name, data }));
+        self.0.extend(serde_json::to_string(data).map(|data| StreamEvent { name, data }));
     }
 
     /// Adds the line that ends a stream.
     pub fn done(&mut self) {
-        self.0.push_back(Line { name: None, data: "[DONE]".into() });
+        self.0.push_back(StreamEvent { name: None, data: "[DONE]".into() });
     }
 }
 
@@ -153,14 +153,14 @@ pub fn respond<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Re
     Sse::new(lines).keep_alive(keep_alive).into_response()
 }
 
-fn sse_event(Line { name, data }: Line) -> SseEvent {
+fn sse_event(StreamEvent { name, data }: StreamEvent) -> SseEvent {
     name.iter().fold(SseEvent::default(), |event, name| event.event(name)).data(data)
 }
 
 /// Ends a recording when dropped, also after a panic.
-struct Ending(Arc<Recording>);
+struct EndOnDrop(Arc<Recording>);
 
-impl Drop for Ending {
+impl Drop for EndOnDrop {
     fn drop(&mut self) {
         self.0.end();
     }
@@ -172,7 +172,7 @@ pub fn record<L: Lines>(app: &Arc<App>, recording: Arc<Recording>, tickets: Vec<
     let (app, request_id) = (app.clone(), request_id.to_owned());
     tokio::spawn(async move {
         {
-            let ending = Ending(recording);
+            let ending = EndOnDrop(recording);
             let mut lines = std::pin::pin!(lines);
             loop {
                 let next = tokio::select! {
@@ -183,7 +183,7 @@ pub fn record<L: Lines>(app: &Arc<App>, recording: Arc<Recording>, tickets: Vec<
                 let Some(line) = next else { break };
                 if !ending.0.push(line) {
                     let e = Error::input("the answer was stopped, because nobody read it for five minutes");
-                    ending.0.push(Line { name: None, data: serde_json::json!(Failure::from(e).body(&request_id)).to_string() });
+                    ending.0.push(StreamEvent { name: None, data: serde_json::json!(Failure::from(e).body(&request_id)).to_string() });
                     break;
                 }
             }
@@ -200,13 +200,13 @@ pub fn play(recording: Arc<Recording>, n: usize) -> Response {
 
 /// Does the same as [`respond`], but streams one JSON object per line.
 pub fn respond_in_json<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
-    let line = |line: Line| Ok::<_, Infallible>(line.data + "\n");
+    let line = |line: StreamEvent| Ok::<_, Infallible>(line.data + "\n");
     let body = Body::from_stream(all_lines(tickets, lines, request_id).map(line));
     ([(header::CONTENT_TYPE, JSON_LINES)], body).into_response()
 }
 
 /// Returns the lines of a stream.
-fn all_lines<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> impl Stream<Item = Line> + use<L> {
+fn all_lines<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> impl Stream<Item = StreamEvent> + use<L> {
     let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
     let next = |mut streaming: Streaming<L>| async move {
         loop {

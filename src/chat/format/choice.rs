@@ -3,7 +3,7 @@
 use super::g1::generation;
 use super::known::KNOWN;
 use super::thinking::{ALL, Choice, Thinking};
-use super::{Format, Kind, Messages};
+use super::{Format, FormatKind, Messages};
 use crate::error::{Error, Result};
 use crate::template::{Opening, Profile};
 
@@ -22,32 +22,32 @@ impl Format {
         if self.thinking.is_some() {
             let thinking = Some(thinking);
             match &self.kind {
-                Kind::Lines(lines) => {
+                FormatKind::Lines(lines) => {
                     let known = KNOWN.iter().find(|known| known.name == *format).expect("a choice names a format");
-                    let kind = Kind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
+                    let kind = FormatKind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
                     return Ok(Format { name: known.name, kind, thinking, ..self });
                 }
-                Kind::Messages(options) => {
+                FormatKind::Messages(options) => {
                     if let Some(template) = options.template.with_opening(*opening) {
                         let profile = match opening {
                             _ if self.is_for_tools => Profile::Tools,
                             Opening::Thought => Profile::Think,
                             Opening::Nothing | Opening::EmptyThought => Profile::Fast,
                         };
-                        let kind = Kind::Messages(Box::new(Messages { template, generation: generation(&self.profiles, profile) }));
+                        let kind = FormatKind::Messages(Box::new(Messages { template, generation: generation(&self.profiles, profile) }));
                         return Ok(Format { kind, thinking, ..self });
                     }
                 }
             }
         }
         let (why, hint) = match &self.kind {
-            Kind::Lines(_) if thinking == Thinking::Off => return Ok(self),
-            Kind::Lines(_) => {
+            FormatKind::Lines(_) if thinking == Thinking::Off => return Ok(self),
+            FormatKind::Lines(_) => {
                 let mut formats: Vec<&str> = ALL.iter().map(|choice| choice.format).collect();
                 formats.dedup();
                 ("does not support thoughts", format!("leave out `thinking`, or choose one of the chat formats {}", formats.join(", ")))
             }
-            Kind::Messages(_) => {
+            FormatKind::Messages(_) => {
                 ("cannot change the thoughts, which the model's chat template determines", "leave out `thinking`".to_owned())
             }
         };

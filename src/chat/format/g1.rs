@@ -1,7 +1,7 @@
 //! The chat formats of RWKV-7 G1 that render messages: the built-in styles, and the template in the checkpoint's folder.
 
 use super::thinking::Thinking;
-use super::{Format, Kind, Messages, TEMPLATE};
+use super::{Format, FormatKind, Messages, TEMPLATE};
 use crate::calls::{demanded, undeclared};
 use crate::chat::Settings;
 use crate::error::{Error, Result};
@@ -45,7 +45,7 @@ fn format(name: &'static str, style: Style, own: Option<Arc<Jinja>>, profiles: A
     let template = Arc::new(G1 { style, opening: Opening::Thought, own });
     let is_for_tools = matches!(style, Style::Tools | Style::Short);
     let generation = generation(&profiles, if is_for_tools { Profile::Tools } else { Profile::Think });
-    let kind = Kind::Messages(Box::new(Messages { template, generation }));
+    let kind = FormatKind::Messages(Box::new(Messages { template, generation }));
     Format { name, kind, profiles, thinking: Some(Thinking::On), is_for_tools, has_bos: false }
 }
 
@@ -72,19 +72,19 @@ impl Format {
     /// settings for tools. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
-        let is_rwkv = matches!(&self.kind, Kind::Messages(options) if options.template.family() == Family::Rwkv);
+        let is_rwkv = matches!(&self.kind, FormatKind::Messages(options) if options.template.family() == Family::Rwkv);
         match (&self.kind, self.thinking) {
-            (Kind::Lines(_), Some(thinking)) => {
+            (FormatKind::Lines(_), Some(thinking)) => {
                 let tools = Format { has_bos: self.has_bos, ..format("g1-tools", Style::Tools, None, self.profiles) };
                 tools.with_thinking(thinking).expect("the format has thoughts")
             }
-            (Kind::Lines(_), None) => {
+            (FormatKind::Lines(_), None) => {
                 let tools = format("g1-tools-short", Style::Short, None, self.profiles);
                 tools.with_thinking(Thinking::Off).expect("the format has thoughts")
             }
-            (Kind::Messages(options), _) if is_rwkv && !self.is_for_tools => {
+            (FormatKind::Messages(options), _) if is_rwkv && !self.is_for_tools => {
                 let generation = generation(&self.profiles, Profile::Tools);
-                let kind = Kind::Messages(Box::new(Messages { template: options.template.clone(), generation }));
+                let kind = FormatKind::Messages(Box::new(Messages { template: options.template.clone(), generation }));
                 Format { kind, is_for_tools: true, ..self }
             }
             _ => self,
@@ -133,9 +133,9 @@ impl Format {
     pub(crate) fn demanded(&self, messages: &[Message], name: Option<&str>) -> Result<Vec<(String, Value, String)>> {
         let tools: Vec<Tool> = messages.iter().flat_map(|message| message.tools.iter().cloned()).collect();
         match &self.kind {
-            Kind::Messages(options) => demanded(options.template.as_ref(), &tools, name),
-            Kind::Lines(_) if tools.is_empty() => Err(undeclared()),
-            Kind::Lines(_) => Err(Error::input("this chat format does not support tools and tool calls")),
+            FormatKind::Messages(options) => demanded(options.template.as_ref(), &tools, name),
+            FormatKind::Lines(_) if tools.is_empty() => Err(undeclared()),
+            FormatKind::Lines(_) => Err(Error::input("this chat format does not support tools and tool calls")),
         }
     }
 

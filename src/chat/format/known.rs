@@ -2,8 +2,8 @@
 
 use super::super::Settings;
 use super::first_prompt;
-use super::lines::{Ending, Lines};
-use super::{Format, Kind, Thinking};
+use super::lines::{Lines, ReplyEnd};
+use super::{Format, FormatKind, Thinking};
 use crate::assets::ENGLISH_2;
 use crate::sample::Sampling;
 use crate::session::Model;
@@ -19,7 +19,7 @@ pub struct Known {
     bot: &'static str,
     init_prompt: Init,
     opening: &'static str,
-    ending: Ending,
+    ending: ReplyEnd,
     pub settings: fn() -> Settings,
     /// The profile of the format's answers: with or without a thought. The checkpoint's sampler settings for this profile override `settings`. `None`
     /// if the format ignores the checkpoint's generation settings.
@@ -63,14 +63,14 @@ const PARAGRAPHS: Known = Known {
     bot: "Assistant",
     init_prompt: Init::Nothing,
     opening: "",
-    ending: Ending::NextTurn,
+    ending: ReplyEnd::NextTurn,
     settings: || g1("g1"),
     profile: None,
     fits: |_| false,
 };
 
 /// Defaults for the table's formats whose replies end at a blank line, as in ChatRWKV. The names are `User:` and `Assistant:`.
-const BLANK_LINE: Known = Known { ending: Ending::BlankLine, settings: Settings::default, ..PARAGRAPHS };
+const BLANK_LINE: Known = Known { ending: ReplyEnd::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[
     Known {
@@ -146,7 +146,14 @@ impl Known {
 
     pub fn format(&self) -> Format {
         let thinking = Thinking::of_lines(self.name);
-        Format { name: self.name, kind: Kind::Lines(self.lines()), profiles: Arc::default(), thinking, is_for_tools: false, has_bos: false }
+        Format {
+            name: self.name,
+            kind: FormatKind::Lines(self.lines()),
+            profiles: Arc::default(),
+            thinking,
+            is_for_tools: false,
+            has_bos: false,
+        }
     }
 
     pub fn lines(&self) -> Lines {

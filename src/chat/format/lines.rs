@@ -21,7 +21,7 @@ pub struct Lines {
     pub init_prompt: String,
     /// The part of a reply that the prompt already contains, such as ` <think`.
     pub opening: &'static str,
-    pub ending: Ending,
+    pub ending: ReplyEnd,
 }
 
 /// The text between `Name:` and a message.
@@ -29,7 +29,7 @@ pub const LEAD: &str = " ";
 
 /// The rule that determines where a reply ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Ending {
+pub enum ReplyEnd {
     /// At a blank line, as in ChatRWKV. The logits of newlines get a bias that depends on the reply's length. The end-of-text token does not
     /// end the reply.
     BlankLine,
@@ -41,8 +41,8 @@ impl Lines {
     /// Returns `text`, a message of the user or a system message, in the form of the training data: trimmed, and without blank lines.
     pub fn clean(&self, text: &str) -> String {
         match self.ending {
-            Ending::BlankLine => folded(text),
-            Ending::NextTurn => cleaned(text, true),
+            ReplyEnd::BlankLine => folded(text),
+            ReplyEnd::NextTurn => cleaned(text, true),
         }
     }
 
@@ -71,21 +71,21 @@ impl Lines {
     /// Returns whether a reply begins with a thought or with the answer. A reply that ends at a blank line has no thought.
     pub fn begins(&self) -> ReplyStart {
         match self.ending {
-            Ending::BlankLine => ReplyStart::Answer,
-            Ending::NextTurn => ReplyStart::after(self.opening),
+            ReplyEnd::BlankLine => ReplyStart::Answer,
+            ReplyEnd::NextTurn => ReplyStart::after(self.opening),
         }
     }
 
     /// Returns the texts before the reply, and the token that can end the reply. A constraint of the reply needs both.
-    pub fn place(&self, vocab: &Vocab) -> AnswerPlace {
+    pub fn answer_place(&self, vocab: &Vocab) -> AnswerPlace {
         AnswerPlace { opening: self.opening.into(), lead: LEAD, blank_line: blank_line(vocab) }
     }
 
     /// Returns the text before which a reply ends.
     pub fn end(&self) -> String {
         match self.ending {
-            Ending::BlankLine => "\n\n".into(),
-            Ending::NextTurn => format!("\n{}{}", self.user, self.interface),
+            ReplyEnd::BlankLine => "\n\n".into(),
+            ReplyEnd::NextTurn => format!("\n{}{}", self.user, self.interface),
         }
     }
 
@@ -118,19 +118,19 @@ impl Lines {
                 Role::System => "System",
                 Role::User => user,
                 Role::Assistant => bot,
-                Role::Observation if self.ending == Ending::NextTurn => user,
+                Role::Observation if self.ending == ReplyEnd::NextTurn => user,
                 Role::Observation => {
                     return Err(Error::input("the chat format of this model does not support tool results").hint(GLM));
                 }
             };
             let content = match message.role {
                 // The prompt leaves thoughts out. Replies keep their paragraphs if the format allows them.
-                Role::Assistant if self.ending == Ending::NextTurn => cleaned(after_thought(&message.content), false),
+                Role::Assistant if self.ending == ReplyEnd::NextTurn => cleaned(after_thought(&message.content), false),
                 Role::Assistant => folded(after_thought(&message.content)),
                 Role::Observation => format!("Function output:\n{}", self.clean(&message.content)),
                 Role::System | Role::User => self.clean(&message.content),
             };
-            let space = if content.is_empty() && self.ending == Ending::NextTurn { "" } else { LEAD };
+            let space = if content.is_empty() && self.ending == ReplyEnd::NextTurn { "" } else { LEAD };
             text += &format!("{name}{interface}{space}{content}\n\n");
         }
         Ok(text + bot + interface + self.opening)

@@ -17,7 +17,7 @@ use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Profiles, 
 use crate::vocab::Vocab;
 use g1::G1_FORMATS;
 use known::{KNOWN, Known};
-pub(crate) use lines::{Ending, LEAD, Lines, after_thought};
+pub(crate) use lines::{LEAD, Lines, ReplyEnd, after_thought};
 pub use normal::first_prompt;
 pub(crate) use normal::folded;
 use std::fmt;
@@ -28,7 +28,7 @@ pub use thinking::Thinking;
 #[derive(Clone)]
 pub struct Format {
     name: &'static str,
-    pub(crate) kind: Kind,
+    pub(crate) kind: FormatKind,
     /// The generation settings that the checkpoint's folder has, for formats of G1 models.
     profiles: Arc<Profiles>,
     /// The choice whether the model writes a thought before an answer. `None` if the format offers no choice.
@@ -40,7 +40,7 @@ pub struct Format {
 }
 
 #[derive(Clone)]
-pub(crate) enum Kind {
+pub(crate) enum FormatKind {
     Lines(Lines),
     Messages(Box<Messages>),
 }
@@ -155,7 +155,7 @@ impl Format {
     }
 
     #[cfg(test)]
-    pub(crate) fn of_kind(kind: Kind) -> Format {
+    pub(crate) fn of_kind(kind: FormatKind) -> Format {
         Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false }
     }
 
@@ -188,8 +188,8 @@ impl Format {
     /// Returns the default settings of the format.
     pub fn settings(&self) -> Settings {
         match &self.kind {
-            Kind::Messages(options) => Self::message_settings(&options.generation),
-            Kind::Lines(_) => self.known().map_or_else(Settings::default, |known| {
+            FormatKind::Messages(options) => Self::message_settings(&options.generation),
+            FormatKind::Lines(_) => self.known().map_or_else(Settings::default, |known| {
                 let own = known.profile.and_then(|profile| self.profiles.get(profile)).map(GenerationConfig::sampling);
                 let settings = (known.settings)();
                 Settings { sampling: own.unwrap_or(settings.sampling), ..settings }
@@ -202,7 +202,7 @@ impl Format {
     /// # Errors
     /// `Input` if the format is a template; `File` if a name is empty or has several lines.
     pub fn with_prompt(mut self, prompt: &InitialPrompt) -> Result<Format> {
-        let Kind::Lines(lines) = &mut self.kind else {
+        let FormatKind::Lines(lines) = &mut self.kind else {
             let e = Error::input("a prompt file needs a chat format without a template, but this conversation uses a chat template");
             return Err(e.hint("use a system message instead"));
         };
@@ -210,7 +210,7 @@ impl Format {
         let InitialPrompt { user, bot, interface, init_prompt } = prompt.clone();
         let own = KNOWN.iter().find(|known| known.name == self.name).map(|known| known.lines());
         let own = own.filter(|own| (&own.user, &own.bot, &own.interface) == (&user, &bot, &interface));
-        let (opening, ending) = own.map_or(("", Ending::BlankLine), |own| (own.opening, own.ending));
+        let (opening, ending) = own.map_or(("", ReplyEnd::BlankLine), |own| (own.opening, own.ending));
         *lines = Lines { user, bot, interface, init_prompt: first_prompt(&init_prompt), opening, ending };
         Ok(self)
     }
@@ -223,7 +223,7 @@ impl Format {
         const MOST: usize = 64;
         let names = [("user_name", user), ("assistant_name", assistant)];
         for (field, name) in names.into_iter().filter_map(|(field, name)| Some((field, name?))) {
-            let Kind::Lines(lines) = &mut self.kind else {
+            let FormatKind::Lines(lines) = &mut self.kind else {
                 let e = Error::input("the chat template of this model has names of its own").field(field);
                 return Err(e.hint("leave the field out, or choose a chat format of lines, such as world, with `format`"));
             };
@@ -242,14 +242,14 @@ impl Format {
     /// # Errors
     /// `Input` if the arguments cannot be parsed. For example, a call of the tool `python` has program text as its arguments.
     pub fn parameters(&self, call: &ToolCall) -> Result<serde_json::Value> {
-        let family = if let Kind::Messages(options) = &self.kind { options.template.family() } else { Family::Glm4 };
+        let family = if let FormatKind::Messages(options) = &self.kind { options.template.family() } else { Family::Glm4 };
         family.arguments(&call.arguments)
     }
 
     pub(crate) fn lines(&self) -> Option<&Lines> {
         match &self.kind {
-            Kind::Lines(lines) => Some(lines),
-            Kind::Messages(_) => None,
+            FormatKind::Lines(lines) => Some(lines),
+            FormatKind::Messages(_) => None,
         }
     }
 
@@ -263,8 +263,8 @@ impl fmt::Debug for Format {
         let mut shown = f.debug_struct("Format");
         shown.field("name", &self.name);
         match &self.kind {
-            Kind::Lines(lines) => shown.field("lines", lines),
-            Kind::Messages(options) => shown.field("template", &options.template.name()),
+            FormatKind::Lines(lines) => shown.field("lines", lines),
+            FormatKind::Messages(options) => shown.field("template", &options.template.name()),
         };
         shown.finish()
     }
@@ -299,7 +299,7 @@ fn template(model: &Model) -> Result<Format> {
         None if is_z1 => Arc::new(Glm4(Version::Z1)),
         None => own,
     };
-    let kind = Kind::Messages(Box::new(Messages { template, generation }));
+    let kind = FormatKind::Messages(Box::new(Messages { template, generation }));
     Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false })
 }
 

@@ -107,7 +107,7 @@ fn a_prompt_file_changes_names_and_how_replies_end() {
     let other = g1.with_prompt(&file("Bob", "Alice")).unwrap();
     assert_eq!((other.name(), other.user(), other.bot()), ("g1-think", "Bob", "Alice"));
     let Lines { opening, ending, .. } = other.lines().unwrap();
-    assert_eq!((*opening, *ending), ("", Ending::BlankLine));
+    assert_eq!((*opening, *ending), ("", ReplyEnd::BlankLine));
     let back = other.with_prompt(&file("User", "Assistant")).unwrap();
     assert_eq!(back.lines().unwrap().opening, " <think");
 }
@@ -156,7 +156,7 @@ mod with_a_model {
             std::fs::write(to.join("generation_config.json"), generation).unwrap();
             let options = Options { device: "cpu".parse().unwrap(), ..Default::default() };
             let format = Format::of(&Model::load(&ModelSource::Path(to), &options, &mut |_, _| ()).unwrap()).unwrap();
-            let Kind::Messages(messages) = &format.kind else { panic!("a GLM has a template") };
+            let FormatKind::Messages(messages) = &format.kind else { panic!("a GLM has a template") };
             let opening = crate::template::whole(&messages.template.render(&[Message::user("x")]).unwrap()).ends_with("<think>");
             let Sampling { temperature, top_p, .. } = format.settings().sampling;
             (temperature, top_p, opening)

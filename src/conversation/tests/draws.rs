@@ -2,11 +2,11 @@
 
 use super::super::schedule::{BANNED, Schedule};
 use super::*;
-use crate::chat::format::Ending;
+use crate::chat::format::ReplyEnd;
 
 #[test]
 fn newlines_are_scheduled() {
-    let schedule = Schedule::reply(Ending::BlankLine, &Settings::default());
+    let schedule = Schedule::reply(ReplyEnd::BlankLine, &Settings::default());
     let tokens = [0, 1, 2, 20, 39, 40, 41, 150, 151, 152, 161, 162, 163, 998];
     let changes = [BANNED, -3.9, -3.8, -2.0, -0.1, 0.0, 0.0, 0.0, 0.25, 0.5, 2.75, 3.0, 3.0, 3.0];
     for (i, want) in tokens.into_iter().zip(changes) {
@@ -110,7 +110,7 @@ fn penalties_count_one_command() {
         chat.set(name, value).unwrap();
     }
     let newline = encode("\n")[0] as usize;
-    let schedule = Schedule::reply(Ending::BlankLine, &Settings::default());
+    let schedule = Schedule::reply(ReplyEnd::BlankLine, &Settings::default());
     for line in ["light", "water 12 12"] {
         let answered = answer(&mut chat, line);
         let want = by_hand(&tokens(&chat, "chat_pre"), answered.tokens.len(), |i, logits| {

@@ -13,7 +13,7 @@ mod tools;
 
 use super::core::Core;
 use super::*;
-use crate::chat::format::Kind;
+use crate::chat::format::FormatKind;
 use crate::chat::{AnswerPart, InitialPrompt};
 use crate::engine::{CacheOptions, Engine, EngineOptions};
 use crate::error::Error;

@@ -14,7 +14,7 @@ fn chat(version: Version) -> Option<Conversation> {
     let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), context: Some(512), ..Default::default() };
     let model = Model::load(&ModelSource::Path(folder.into()), &options, &mut |_, _| ()).unwrap();
     let mut format = Format::of(&model).unwrap();
-    let Kind::Messages(messages) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
+    let FormatKind::Messages(messages) = &mut format.kind else { panic!("a model of GLM's kind has a template") };
     messages.template = Arc::new(Glm4(version));
     let settings = format.settings();
     let refused = Conversation::new(&model, format.clone(), settings.clone(), Box::new(|_, _| ())).err().unwrap().to_string();

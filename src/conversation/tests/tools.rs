@@ -10,7 +10,7 @@ use serde_json::json;
 /// Returns a conversation with the template `Original`, in which answers have at most 64 tokens.
 fn chat_with(model: &Model, generation: GenerationConfig) -> Conversation {
     let sampling = generation.sampling();
-    let kind = Kind::Messages(Box::new(Messages { template: Arc::new(Glm4(Version::Original)), generation }));
+    let kind = FormatKind::Messages(Box::new(Messages { template: Arc::new(Glm4(Version::Original)), generation }));
     let settings = Settings { sampling, chat_len_max: 64, ..Settings::default() };
     in_messages(model, Format::of_kind(kind), settings)
 }

@@ -15,7 +15,7 @@ use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, check_length, nothing_begun};
 use crate::quant;
 use crate::sample::Sampler;
-use crate::tape::{Binding, CURSOR_WORDS, Cache, Lowering, PerHandle, Room, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
+use crate::tape::{Binding, CURSOR_WORDS, Cache, Capacity, Lowering, PerHandle, State, Step, TOKENS_PER_BLOCK, Var, WINDOW_BYTES};
 use excerpts::floats;
 use std::collections::HashMap;
 use std::ops::Range;
@@ -85,7 +85,7 @@ impl GpuExecutor {
     ///
     /// # Errors
     /// `Memory` if a buffer exceeds the adapter's limits or the device has no room.
-    pub fn new(model: Arc<GpuModel>, room: Room) -> Result<GpuExecutor> {
+    pub fn new(model: Arc<GpuModel>, capacity: Capacity) -> Result<GpuExecutor> {
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST | BufferUsages::COPY_SRC;
         let memory = |name: &str, bytes: usize, hint: &str| {
             model.device.check_binding(name, bytes, hint)?;
@@ -93,22 +93,22 @@ impl GpuExecutor {
         };
         let (tape, own) = (&model.section.tape, &model.section.own);
         let states = PerHandle::new(&own.states, |i| {
-            memory(&tape.states[i].name, tape.states[i].size_bytes(room.pages), "use fewer texts at once")
+            memory(&tape.states[i].name, tape.states[i].size_bytes(capacity.pages), "use fewer texts at once")
         })?;
         let size_bytes = |numbers: usize| tape.cache_format.size_bytes(numbers);
         let caches = PerHandle::new(&own.caches, |i| {
             let spec = &tape.caches[i];
-            memory(&spec.name, size_bytes(room.blocks * spec.block_len()), "use a smaller `context` or fewer texts at once")
+            memory(&spec.name, size_bytes(capacity.blocks * spec.block_len()), "use a smaller `context` or fewer texts at once")
         })?;
         let own_caches = &tape.caches[own.caches.clone()];
         let largest = own_caches.iter().map(|c| size_bytes(c.block_len())).max().unwrap_or(4);
         let passing = model.device.buffer("block", largest, BufferUsages::COPY_SRC | BufferUsages::COPY_DST)?;
-        let blocks = memory("blocks", room.listed.max(1) * 4, "use a smaller `context` or fewer texts at once")?;
+        let blocks = memory("blocks", capacity.listed.max(1) * 4, "use a smaller `context` or fewer texts at once")?;
         let rotary = tape.rotary.filter(|_| !own_caches.is_empty());
         if let Some(rotary) = rotary {
-            model.device.check_binding("angles", room.context * rotary.size * 4, "use a smaller `context`")?;
+            model.device.check_binding("angles", capacity.context * rotary.size * 4, "use a smaller `context`")?;
         }
-        let table = rotary.map_or_else(|| Ok(vec![0.0; 4]), |r| r.angles(room.context))?;
+        let table = rotary.map_or_else(|| Ok(vec![0.0; 4]), |r| r.angles(capacity.context))?;
         let angles = memory("angles", table.len() * 4, "use a smaller `context`")?;
         model.device.queue.write_buffer(&angles, 0, bytemuck::cast_slice(&table));
         let usage = BufferUsages::UNIFORM | BufferUsages::STORAGE | BufferUsages::COPY_DST;
@@ -396,7 +396,7 @@ impl Executor for GpuExecutor {
         let width = spec.width();
         for (values, &at) in values.chunks(TOKENS_PER_BLOCK * width).zip(blocks) {
             let mut block = vec![0.0; spec.block_len()];
-            values.iter().enumerate().for_each(|(n, &v)| block[spec.place(n / width, n % width)] = v);
+            values.iter().enumerate().for_each(|(n, &v)| block[spec.offset(n / width, n % width)] = v);
             let bytes = quant::encode_within(format, &block);
             self.model.device.queue.write_buffer(&self.caches[cache.0], (at as usize * bytes.len()) as u64, &bytes);
         }

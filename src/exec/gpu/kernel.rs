@@ -135,25 +135,25 @@ fn parse_text(recipe: &Recipe, text: &str) -> Result<naga::Module> {
 }
 
 fn build(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
-    let draft = Draft::new(recipe)?;
+    let draft = ShaderDraft::new(recipe)?;
     device.checked(|| draft.make(device, recipe, stored)).map_err(|e| e.at(recipe.shader))
 }
 
 /// Does what [`build`] does, and awaits the errors that a browser reports later.
 async fn build_awaited(device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Result<Kernel> {
-    let draft = Draft::new(recipe)?;
+    let draft = ShaderDraft::new(recipe)?;
     device.checked_async(|| draft.make(device, recipe, stored)).await.map_err(|e| e.at(recipe.shader))
 }
 
 /// A composed shader and its bindings.
-struct Draft {
+struct ShaderDraft {
     started: web_time::Instant,
     source: wgpu::ShaderSource<'static>,
     signature: Signature,
 }
 
-impl Draft {
-    fn new(recipe: &Recipe) -> Result<Draft> {
+impl ShaderDraft {
+    fn new(recipe: &Recipe) -> Result<ShaderDraft> {
         let started = web_time::Instant::now();
         let text = compose(recipe)?;
         let module = parse_text(recipe, &for_naga(&text))?;
@@ -162,7 +162,7 @@ impl Draft {
         // wrong weights without any message. So a browser gets our own text, and naga only reads the bindings.
         let is_text = !MAY_BLOCK && WGSL.is("naga")? != Some(true);
         let source = if is_text { wgpu::ShaderSource::Wgsl(text.into()) } else { wgpu::ShaderSource::Naga(Cow::Owned(module)) };
-        Ok(Draft { started, source, signature })
+        Ok(ShaderDraft { started, source, signature })
     }
 
     fn make(self, device: &Device, recipe: &Recipe, stored: Option<&StoredKernels>) -> Kernel {

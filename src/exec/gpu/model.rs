@@ -7,10 +7,10 @@ use super::executor::GpuExecutor;
 use super::upload::Upload;
 use super::weights::Weights;
 use crate::error::Result;
-use crate::exec::load::{AtHand, Progress, initial_states, pack_vectors, write_initial};
+use crate::exec::load::{FetchedSource, Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{Class, MatrixSpec, PerHandle, Room, Section, Source, State, TOKENS_PER_BLOCK};
+use crate::tape::{Capacity, Class, MatrixSpec, PerHandle, Section, Source, State, TOKENS_PER_BLOCK};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -48,10 +48,10 @@ impl GpuModel {
         let mut upload = Upload::new(&device, total, progress);
         let weights = Weights::load(&device, &section, source, &mut upload).await?;
         let mut device_bytes = weights.device_bytes;
-        let at_hand = AtHand::vectors(source, &section).await?;
+        let fetched = FetchedSource::vectors(source, &section).await?;
         let vectors = PerHandle::new(&own.vectors, |v| {
             let spec = &tape.vectors[v];
-            let packed = pack_vectors(spec, &*at_hand)?;
+            let packed = pack_vectors(spec, &*fetched)?;
             let mut buffer = device.buffer(&spec.parts[0].tensor, packed.len() * 4, usage)?;
             upload.write(&mut buffer, 0, bytemuck::cast_slice(&packed))?;
             device_bytes += buffer.size();
@@ -61,8 +61,8 @@ impl GpuModel {
         device.queue.submit([]);
         device.wait()?;
         upload.caught_up().await?;
-        let initial = initial_states(&section, &*at_hand)?;
-        drop(at_hand);
+        let initial = initial_states(&section, &*fetched)?;
+        drop(fetched);
         Ok(Arc::new(GpuModel {
             device,
             section,
@@ -97,9 +97,9 @@ impl Loaded for GpuModel {
         &self.section
     }
 
-    fn executor(self: Arc<Self>, room: Room) -> Result<Box<dyn Executor>> {
+    fn executor(self: Arc<Self>, capacity: Capacity) -> Result<Box<dyn Executor>> {
         let (tape, initial) = (self.tape().clone(), self.initial.clone());
-        let mut executor = GpuExecutor::new(self, room)?;
+        let mut executor = GpuExecutor::new(self, capacity)?;
         write_initial(&mut executor, &tape, &initial)?;
         Ok(Box::new(executor))
     }

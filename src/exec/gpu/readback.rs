@@ -2,7 +2,7 @@
 //! are streamed.
 
 use super::Device;
-use crate::error::{Error, Result, room};
+use crate::error::{Error, Result, try_alloc};
 use crate::exec::wait::{Arrival, MAY_BLOCK, would_block};
 use std::task::{Context, Poll, Waker};
 use wgpu::BufferUsages;
@@ -148,7 +148,7 @@ impl Readback {
             while let Some(&(i, size)) = sizes.peek() {
                 if size - begun.len() > view.len() {
                     if begun.is_empty() {
-                        begun = room(size, "a copy of device memory")?;
+                        begun = try_alloc(size, "a copy of device memory")?;
                     }
                     begun.extend_from_slice(view);
                     break;

@@ -28,7 +28,7 @@ impl Stream {
     pub fn new(device: &Device, layers: Vec<Vec<HostBuffer>>) -> Result<(Stream, Vec<wgpu::Buffer>)> {
         // Even layers use the first set, odd layers the second.
         let mut places = [Vec::new(), Vec::new()];
-        let placed: Vec<Vec<usize>> = layers.iter().enumerate().map(|(i, layer)| place(&mut places[i % 2], layer)).collect();
+        let placed: Vec<Vec<usize>> = layers.iter().enumerate().map(|(i, layer)| assign_buffers(&mut places[i % 2], layer)).collect();
         let buffer = |p: &StreamBuffer| device.buffer("streamed weights", p.bytes, p.usage);
         let sets = places.iter().map(|set| set.iter().map(buffer).collect()).collect::<Result<Vec<Vec<_>>>>()?;
         let (mut bound, mut kept) = (Vec::new(), Vec::new());
@@ -54,7 +54,7 @@ impl Stream {
 
 /// Assigns a buffer to each piece of a layer, largest piece first, so that large pieces of different layers share a buffer. Adds missing
 /// buffers to `places`. Returns the index of each piece's buffer.
-fn place(places: &mut Vec<StreamBuffer>, layer: &[HostBuffer]) -> Vec<usize> {
+fn assign_buffers(places: &mut Vec<StreamBuffer>, layer: &[HostBuffer]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..layer.len()).collect();
     order.sort_by_key(|&piece| std::cmp::Reverse(layer[piece].bytes.len()));
     let mut taken = vec![false; places.len()];
@@ -110,8 +110,8 @@ mod tests {
         let kept = |usage, n: usize| HostBuffer { usage, bytes: vec![0; n] };
         let (storage, uniform) = (BufferUsages::STORAGE, BufferUsages::UNIFORM);
         let mut places = Vec::new();
-        let first = place(&mut places, &[kept(storage, 10), kept(storage, 40), kept(uniform, 70)]);
-        let second = place(&mut places, &[kept(storage, 50)]);
+        let first = assign_buffers(&mut places, &[kept(storage, 10), kept(storage, 40), kept(uniform, 70)]);
+        let second = assign_buffers(&mut places, &[kept(storage, 50)]);
         assert_eq!(second[0], first[1], "the largest of both");
         let mut all = first;
         all.sort_unstable();

@@ -4,7 +4,7 @@ use super::Device;
 use super::stream::{Stream, StreamTurn};
 use super::upload::{HostBuffer, Upload};
 use crate::error::Result;
-use crate::exec::load::AtHand;
+use crate::exec::load::FetchedSource;
 use crate::tape::{Matrix, PerHandle, Section, Source, Step, Tape};
 use std::ops::Range;
 
@@ -39,12 +39,12 @@ impl Weights {
         let is_in_host = |m: &usize| in_host && tape.matrices[*m].is_table();
         let mut tables = Vec::new();
         for m in section.own.matrices.clone().filter(is_in_host) {
-            tables.push(HostTable::load(device, tape, m, &*AtHand::matrix(source, &tape.matrices[m]).await?, upload)?);
+            tables.push(HostTable::load(device, tape, m, &*FetchedSource::matrix(source, &tape.matrices[m]).await?, upload)?);
         }
         let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
         for m in resident.matrices {
             let spec = &tape.matrices[m];
-            matrices.push(if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*AtHand::matrix(source, spec).await?)? });
+            matrices.push(if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*FetchedSource::matrix(source, spec).await?)? });
             upload.caught_up().await?;
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
@@ -56,7 +56,7 @@ impl Weights {
             let mut kept: Vec<HostBuffer> = Vec::new();
             for m in own.matrices {
                 let spec = &tape.matrices[m];
-                let pieces = if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*AtHand::matrix(source, spec).await?)? };
+                let pieces = if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*FetchedSource::matrix(source, spec).await?)? };
                 n_pieces.push(pieces.len());
                 kept.extend(pieces);
             }
@@ -117,13 +117,13 @@ impl HostTable {
     /// Writes the rows `ids` to `buffers`, in the order of `ids`.
     fn write(&self, device: &Device, buffers: &[wgpu::Buffer], ids: &[u32]) {
         for (to, &id) in ids.iter().enumerate() {
-            let ((piece, at), (from, from_at)) = (self.place(to), self.place(id as usize));
+            let ((piece, at), (from, from_at)) = (self.location(to), self.location(id as usize));
             device.queue.write_buffer(&buffers[piece], at as u64, &self.pieces[from].bytes[from_at..from_at + self.row_bytes]);
         }
     }
 
     /// Returns the index of the piece that holds a row, and the row's first byte in that piece.
-    fn place(&self, row: usize) -> (usize, usize) {
+    fn location(&self, row: usize) -> (usize, usize) {
         let mut first = 0;
         for (piece, &rows) in self.rows.iter().enumerate() {
             if row < first + rows {

@@ -30,8 +30,8 @@ fn full(word: &WordEntry, format: &'static dyn Format) -> Vec<Case> {
         return all;
     }
     let coded: Vec<Case> = all.into_iter().filter(|c| !c.tape.matrices.is_empty()).collect();
-    let place = place(format);
-    let wanted = |i: usize, n: usize| i % 3 == place % 3.min(n);
+    let index = format_index(format);
+    let wanted = |i: usize, n: usize| i % 3 == index % 3.min(n);
     let n = coded.len();
     coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
 }
@@ -51,9 +51,9 @@ fn quick(word: &WordEntry, format: &'static dyn Format) -> Vec<Case> {
     let odd = all.iter().position(|c| is_odd(c, PAD)).or_else(|| all.iter().position(|c| is_odd(c, 1))).unwrap_or(0);
     let half = all.len() / 2;
     let middle = if half == odd { (odd + 1).min(all.len() - 1) } else { half };
-    let chosen = match place(format) {
+    let chosen = match format_index(format) {
         0 => vec![odd, middle],
-        place if place % 2 == 1 => vec![middle],
+        index if index % 2 == 1 => vec![middle],
         _ => vec![odd],
     };
     let kept = |(i, case): (usize, Case)| chosen.contains(&i).then(|| Case { steps: quick_steps(&case, format), ..case });
@@ -71,7 +71,7 @@ fn quick_steps(case: &Case, format: &'static dyn Format) -> Vec<Step> {
     let fewest = by(&|s| (usize::MAX - s.tokens.len(), 0));
     let most = prefills(case, format).then(|| by(&|s| (s.tokens.len(), 0))).flatten();
     let large = |s: &Step| if is_product { (usize::from(s.runs.len() > 1), s.tokens.len()) } else { (s.runs.len(), 0) };
-    let batch = (place(format) == 0).then(|| by(&large)).flatten();
+    let batch = (format_index(format) == 0).then(|| by(&large)).flatten();
     let take = |(i, step): (usize, &Step)| match Some(i) {
         // With logits for every token, the output head also uses the kernels of prefill.
         i if i == batch && is_product => Some(Step { outputs: (0..step.tokens.len() as u32).collect(), ..step.clone() }),
@@ -110,11 +110,11 @@ fn decodes(case: &Case) -> bool {
 pub fn takes(case: &Case, format: &'static dyn Format) -> bool {
     let tape = &case.tape;
     let keeps_floats = !tape.caches.is_empty() || tape.states.iter().any(StateSpec::is_matrices);
-    place(format) == 0 || !tape.matrices.is_empty() || (format.scaling() == Scaling::None && keeps_floats)
+    format_index(format) == 0 || !tape.matrices.is_empty() || (format.scaling() == Scaling::None && keeps_floats)
 }
 
 /// Returns a format's index in [`FORMATS`]. The first format is the default of models.
-fn place(format: &'static dyn Format) -> usize {
+fn format_index(format: &'static dyn Format) -> usize {
     FORMATS.iter().position(|f| *f == format).unwrap_or(0)
 }
 

@@ -12,7 +12,7 @@ fn placed(text: &str, n_layer: usize) -> Vec<String> {
         let resident = if p.resident == p.layers.len() { String::new() } else { format!(" {} stay", p.resident) };
         format!("{} {}{quant} {}..{}{resident}", p.device, p.dtype, p.layers.start, p.layers.end)
     };
-    parse(text).place(n_layer).unwrap().into_iter().map(show).collect()
+    parse(text).assign(n_layer).unwrap().into_iter().map(show).collect()
 }
 
 /// A model of 24 blocks has 25 layers. The package `rwkv` 0.8.32 places the layers in the same way, except where a comment says otherwise.
@@ -64,14 +64,14 @@ fn fewer_layers_than_segments() {
     assert_eq!(placed(text, 1), ["gpu:2 f16 0..1", "cpu f32 1..2"]);
     assert_eq!(placed(text, 3), ["gpu:0 f16 0..1", "gpu:1 f16 1..2", "gpu:2 f16 2..3", "cpu f32 3..4"]);
     assert_eq!(placed("gpu:0 fp16 *3 -> gpu:0 fp16", 2), ["gpu:0 f16 0..3"]);
-    assert_eq!(parse(text).place(0).unwrap_err().kind, Kind::Model);
+    assert_eq!(parse(text).assign(0).unwrap_err().kind, Kind::Model);
 }
 
 #[test]
 fn dtypes_and_formats_are_those_of_the_options() {
     for (name, option) in [("fp32", "f32"), ("fp16", "f16"), ("bf16", "auto")] {
         for quant in ["", "i8", "i4", "nf4", "i8rc"] {
-            let placed = parse(&format!("cpu {name}{quant}")).place(1).unwrap();
+            let placed = parse(&format!("cpu {name}{quant}")).assign(1).unwrap();
             assert_eq!((placed[0].dtype.to_string().as_str(), placed[0].quant.unwrap_or("")), (option, quant));
         }
     }
@@ -211,8 +211,8 @@ fn random_text_never_panics_and_what_parses_comes_back() {
         let back = parse(&strategy.to_string());
         assert_eq!((&back.segments, back.to_string()), (&strategy.segments, strategy.to_string()), "{text:?}");
         let n_layer = 1 + random.below(40);
-        let placed = strategy.place(n_layer).unwrap();
-        assert_eq!(placed, back.place(n_layer).unwrap());
+        let placed = strategy.assign(n_layer).unwrap();
+        assert_eq!(placed, back.assign(n_layer).unwrap());
         // Every layer has one place, in order.
         let ends = placed.iter().map(|p| p.layers.start).chain([n_layer + 1]);
         let starts = std::iter::once(0).chain(placed.iter().map(|p| p.layers.end));

@@ -35,7 +35,7 @@ fn holds(text: &str, machine: &Machine) {
     let all = candidates();
     let strategy = text.parse::<Strategy>().unwrap();
     assert!(strategy.place_notes(24).is_empty() && strategy.notes().iter().all(|n| n.starts_with("i8 is")), "{text}");
-    let placed = strategy.place(24).unwrap();
+    let placed = strategy.assign(24).unwrap();
     let of = |p: &PlacedLayers| {
         let dtype = format!("fp16{}", p.quant.unwrap_or(""));
         &all.iter().find(|c| c.dtype == dtype).unwrap().footprint

@@ -15,7 +15,7 @@ fn recorded(name: &str) -> (Tape, usize) {
 
 fn sizes(n_slots: usize, context: usize) -> Sizes {
     let blocks = n_slots * context.div_ceil(TOKENS_PER_BLOCK);
-    Sizes { room: Room { pages: n_slots + 1, blocks, listed: blocks, context }, tokens: 256, outputs: n_slots }
+    Sizes { room: Capacity { pages: n_slots + 1, blocks, listed: blocks, context }, tokens: 256, outputs: n_slots }
 }
 
 fn footprint(name: &str, sizes: &Sizes) -> Footprint {
@@ -60,7 +60,7 @@ fn only_states_and_activations_grow_with_slots() {
 fn devices_add_up_their_segments() {
     let footprint = footprint("rwkv7-0.1b", &sizes(1, 0));
     let total = footprint.layers.len();
-    let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().place(total - 1).unwrap(), &|_| &footprint);
+    let of = |text: &str| by_device(&text.parse::<Strategy>().unwrap().assign(total - 1).unwrap(), &|_| &footprint);
     let whole = of("gpu fp16");
     assert_eq!(whole, [("gpu:0".to_string(), footprint.on_device(0..total, total))]);
     // `gpu` and `gpu:0` are the same adapter. Two groups of layers on one adapter each have their own activations.
@@ -86,7 +86,7 @@ fn mapped_bytes_are_computed_for_layers_on_the_cpu_only() {
         Ok(as_assigned(m))
     };
     for (text, layers) in [("gpu fp16", 0..0), ("cpu fp16", 0..n_layer + 1), ("gpu fp16 *3 -> cpu fp16", 3..n_layer + 1)] {
-        let placed = text.parse::<Strategy>().unwrap().place(n_layer).unwrap();
+        let placed = text.parse::<Strategy>().unwrap().assign(n_layer).unwrap();
         asked.set(0);
         let footprint = Footprint::of(&tape, &sizes(1, 0), &as_assigned).with_mapped(&tape, &placed, &mapped).unwrap();
         let own = if layers.is_empty() { &[] } else { &tape.matrices[tape.extent(&layers).matrices] };

@@ -78,7 +78,7 @@ pub fn integers(tensors: &Tensors<'_>, name: &str, most: usize) -> Result<Option
     if n > most {
         return Err(at(Error::file(format!("expected at most {most} numbers in this tensor, found {n} numbers"))));
     }
-    let mut numbers = room(n, "a list of numbers").map_err(at)?;
+    let mut numbers = try_alloc(n, "a list of numbers").map_err(at)?;
     numbers.extend(bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])));
     Ok(Some(numbers))
 }

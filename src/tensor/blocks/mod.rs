@@ -13,7 +13,7 @@ use ::half::f16;
 const MAX_LEN: usize = 256;
 
 /// The size of a ggml block, and the function that decodes it.
-pub struct Block {
+pub struct BlockFormat {
     /// The number of elements in a block.
     pub len: usize,
     /// The number of bytes that a block takes.
@@ -25,7 +25,7 @@ pub struct Block {
 type Decode = fn(&[u8], &mut [f32]);
 
 /// Returns the description of the blocks of `dtype`, or `None` if this type has no blocks.
-pub const fn of(dtype: DType) -> Option<Block> {
+pub const fn of(dtype: DType) -> Option<BlockFormat> {
     let (len, size_bytes, decode): (usize, usize, Decode) = match dtype {
         DType::Q8_0 => (32, 34, small::q8_0),
         DType::Q4_0 => (32, 18, small::q4_0),
@@ -41,10 +41,10 @@ pub const fn of(dtype: DType) -> Option<Block> {
         DType::IQ4XS => (MAX_LEN, 136, nonlinear::iq4_xs),
         _ => return None,
     };
-    Some(Block { len, size_bytes, decode })
+    Some(BlockFormat { len, size_bytes, decode })
 }
 
-impl Block {
+impl BlockFormat {
     /// Decodes `out.len()` elements of the consecutive blocks in `bytes`. `start` is the index of the first element to decode, counted from the
     /// first element of the first block.
     ///

@@ -131,10 +131,10 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFil
             continue;
         }
         if id as usize >= n_ranks {
-            return Err(not_glm4(format!("expected a token id below {n_ranks}, found {id}")).at(place(nth)));
+            return Err(not_glm4(format!("expected a token id below {n_ranks}, found {id}")).at(location(nth)));
         }
         let token = byte_chars::spelt(&text).filter(|bytes| !bytes.is_empty()).ok_or_else(|| {
-            not_glm4(format!("expected a token spelt with GPT-2's characters for bytes, found {:?}", short(&text, 24))).at(place(nth))
+            not_glm4(format!("expected a token spelt with GPT-2's characters for bytes, found {:?}", short(&text, 24))).at(location(nth))
         })?;
         entries.push(FileToken { rank: id, token, nth });
     }
@@ -142,7 +142,7 @@ pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFil
 }
 
 /// Returns the place of the nth token in the file, for errors.
-pub(super) fn place(nth: usize) -> String {
+pub(super) fn location(nth: usize) -> String {
     format!("entry {nth} of the vocab")
 }
 

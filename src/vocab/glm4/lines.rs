@@ -18,12 +18,12 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<FileToken>> {
         if !matches!(line, b"" | b"\r") {
             let (token, rank) = parse_line(line).ok_or_else(|| {
                 let shown = String::from_utf8_lossy(line);
-                Error::file(format!("expected a token as BASE64 RANK, found {:?}", short(&shown, 24))).at(place(nth))
+                Error::file(format!("expected a token as BASE64 RANK, found {:?}", short(&shown, 24))).at(location(nth))
             })?;
             let rank = u32::try_from(rank)
                 .ok()
                 .filter(|&rank| (rank as usize) < n_ranks)
-                .ok_or_else(|| not_glm4(format!("expected a rank below {n_ranks}, found {rank}")).at(place(nth)))?;
+                .ok_or_else(|| not_glm4(format!("expected a rank below {n_ranks}, found {rank}")).at(location(nth)))?;
             entries.push(FileToken { rank, token, nth });
         }
     }
@@ -31,7 +31,7 @@ pub(super) fn entries(text: &[u8], n_ranks: usize) -> Result<Vec<FileToken>> {
 }
 
 /// Returns the place of the nth token in the file, for errors.
-pub(super) fn place(nth: usize) -> String {
+pub(super) fn location(nth: usize) -> String {
     format!("line {nth}")
 }
 

@@ -9,13 +9,13 @@ use crate::vocab::table::ID_LIMIT;
 
 pub(super) struct SentencePieceModel {
     /// The pieces (tokens). The index is the id.
-    pub pieces: Vec<Piece>,
+    pub pieces: Vec<VocabPiece>,
     pub spaces: Spaces,
     /// True if a character without a piece becomes the pieces of its bytes.
     pub byte_fallback: bool,
 }
 
-pub(super) struct Piece {
+pub(super) struct VocabPiece {
     pub text: String,
     /// The score. Encoding repeatedly merges the two adjacent parts of a text that form the piece of highest score.
     pub score: f32,
@@ -59,7 +59,7 @@ impl SentencePieceModel {
                     if id == ID_LIMIT as usize {
                         return Err(Error::file(format!("expected a SentencePiece model of at most {ID_LIMIT} pieces, found more pieces")));
                     }
-                    model.pieces.push(Piece::parse(piece).map_err(|e| e.at(format!("piece {id}")))?);
+                    model.pieces.push(VocabPiece::parse(piece).map_err(|e| e.at(format!("piece {id}")))?);
                 }
                 (2, FieldValue::Bytes(spec)) => model.trainer(spec, &mut model_type).map_err(|e| e.at("trainer_spec"))?,
                 (3, FieldValue::Bytes(spec)) => model.normalizer(spec).map_err(|e| e.at("normalizer_spec"))?,
@@ -112,9 +112,9 @@ fn charsmap(spec: &[u8]) -> Result<()> {
     Ok(())
 }
 
-impl Piece {
+impl VocabPiece {
     fn parse(message: &[u8]) -> Result<Self> {
-        let mut piece = Piece { text: String::new(), score: 0.0, kind: PieceKind::Normal };
+        let mut piece = VocabPiece { text: String::new(), score: 0.0, kind: PieceKind::Normal };
         for field in ProtobufFields::of(message) {
             match field? {
                 (1, FieldValue::Bytes(text)) => {

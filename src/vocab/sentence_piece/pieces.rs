@@ -1,6 +1,6 @@
 //! Sorts the pieces of a model by purpose: pieces to which characters are joined, pieces that are found in text as a whole, and single bytes.
 
-use super::model::{Piece, PieceKind};
+use super::model::{PieceKind, VocabPiece};
 use crate::error::{Error, Result, short};
 use crate::vocab::merge::Ranks;
 use crate::vocab::trie::{Trie, TrieToken};
@@ -31,8 +31,8 @@ pub(super) fn all_bytes(found: &[Option<u32>; 256], byte_fallback: bool) -> Resu
 }
 
 /// Returns the normal pieces, ranked by descending score.
-pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
-    let mut by_score: Vec<(u32, &Piece)> = of_kind(pieces, PieceKind::Normal).collect();
+pub(super) fn ranks(pieces: &[VocabPiece]) -> Ranks {
+    let mut by_score: Vec<(u32, &VocabPiece)> = of_kind(pieces, PieceKind::Normal).collect();
     by_score.sort_by(|(_, a), (_, b)| b.score.total_cmp(&a.score));
     let mut ranks = Ranks::default();
     let (mut rank, mut score) = (0, f32::INFINITY);
@@ -47,7 +47,7 @@ pub(super) fn ranks(pieces: &[Piece]) -> Ranks {
 }
 
 /// Returns the user-defined pieces. Encoding finds these in a text first, and then joins the other characters to normal pieces.
-pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
+pub(super) fn user_defined(pieces: &[VocabPiece]) -> Trie {
     let mut bytes = Vec::new();
     let mut entries = Vec::new();
     for (id, piece) in of_kind(pieces, PieceKind::UserDefined) {
@@ -57,12 +57,12 @@ pub(super) fn user_defined(pieces: &[Piece]) -> Trie {
     Trie::new(&entries, &bytes)
 }
 
-fn of_kind(pieces: &[Piece], kind: PieceKind) -> impl Iterator<Item = (u32, &Piece)> {
+fn of_kind(pieces: &[VocabPiece], kind: PieceKind) -> impl Iterator<Item = (u32, &VocabPiece)> {
     (0..).zip(pieces).filter(move |(_, piece)| piece.kind == kind)
 }
 
 /// Refuses a model in which two pieces have the same text, even if their kinds differ.
-pub(super) fn each_once(pieces: &[Piece]) -> Result<()> {
+pub(super) fn each_once(pieces: &[VocabPiece]) -> Result<()> {
     let mut ids = HashMap::with_capacity(pieces.len());
     for (id, piece) in (0u32..).zip(pieces) {
         if let Some(before) = ids.insert(piece.text.as_str(), id) {

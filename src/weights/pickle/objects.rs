@@ -123,17 +123,17 @@ impl Tensor<'_> {
 }
 
 /// The number of bytes of memory that a pickle may still take.
-pub(super) struct Budget {
+pub(super) struct PickleBudget {
     left_bytes: usize,
 }
 
-impl Default for Budget {
+impl Default for PickleBudget {
     fn default() -> Self {
-        Budget { left_bytes: MAX_BYTES }
+        PickleBudget { left_bytes: MAX_BYTES }
     }
 }
 
-impl Budget {
+impl PickleBudget {
     /// Takes bytes from the budget. Freed memory does not return to the budget, so the budget also limits the work.
     ///
     /// # Errors
@@ -152,7 +152,7 @@ impl Budget {
 #[derive(Default)]
 pub(super) struct Arena<'a> {
     values: Vec<PickleValue<'a>>,
-    pub budget: Budget,
+    pub budget: PickleBudget,
 }
 
 impl<'a> Arena<'a> {

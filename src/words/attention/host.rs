@@ -5,7 +5,7 @@
 //! instructions compute it.
 
 use super::Attend;
-use crate::quant::isa::{Body, Isa, LANES, Vector};
+use crate::quant::isa::{Body, Isa, LANES, SimdVector};
 use crate::quant::units::Codes;
 use crate::quant::{F16, F32, PAD};
 use crate::tape::{HostCache, TOKENS_PER_BLOCK};
@@ -23,7 +23,7 @@ const KEY_VECTORS: usize = 2;
 const VALUE_VECTORS: usize = 2;
 
 /// The keys and values of one sequence.
-pub struct Sequence<'a> {
+pub struct CachedSequence<'a> {
     pub of: &'a Attend,
     pub keys: &'a HostCache,
     pub values: &'a HostCache,
@@ -45,7 +45,7 @@ struct Queries {
 }
 
 /// The sums of a chunk for several queries.
-struct Sums {
+struct AttentionSums {
     /// The largest score of each query; −∞ if it has read no key.
     most: Vec<f32>,
     /// The sum of the weights of each query.
@@ -54,7 +54,7 @@ struct Sums {
     values: Vec<f32>,
 }
 
-impl Sequence<'_> {
+impl CachedSequence<'_> {
     /// Computes the attention of tokens. `q` returns the queries of a token, `[n_heads, head_size]`. Token i reads `before + i + 1` keys. Calls `put(i, head,
     /// o)` for each token and query head; o is `[width]`.
     pub fn attend<'q>(&self, n: usize, before: usize, q: impl Fn(usize) -> &'q [f32], mut put: impl FnMut(usize, usize, &[f32])) {
@@ -102,7 +102,7 @@ impl Sequence<'_> {
     }
 
     /// Returns the outputs of the queries, `[rows, width]`, from the sums of all chunks.
-    fn combined(&self, queries: &Queries, chunks: Vec<Sums>) -> Vec<f32> {
+    fn combined(&self, queries: &Queries, chunks: Vec<AttentionSums>) -> Vec<f32> {
         let width = self.width();
         let mut o = vec![0.0; queries.n * width];
         for (row, o) in o.chunks_exact_mut(width).enumerate() {
@@ -119,35 +119,35 @@ impl Sequence<'_> {
     }
 
     /// Reads the keys and values of chunk `c`.
-    fn chunk(&self, queries: &Queries, c: usize) -> Sums {
+    fn chunk(&self, queries: &Queries, c: usize) -> AttentionSums {
         let (n, width) = (queries.n, self.width());
-        let mut sums = Sums { most: vec![f32::NEG_INFINITY; n], weights: vec![0.0; n], values: vec![0.0; n * width] };
+        let mut sums = AttentionSums { most: vec![f32::NEG_INFINITY; n], weights: vec![0.0; n], values: vec![0.0; n * width] };
         let last = queries.n_keys.iter().max().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let blocks = c * CHUNK..last.min((c + 1) * CHUNK);
         match self.keys.is_half() {
-            true => self.isa.with(Read::<F16> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
-            false => self.isa.with(Read::<F32> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
+            true => self.isa.with(AddBlocks::<F16> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
+            false => self.isa.with(AddBlocks::<F32> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
         }
         sums
     }
 }
 
 /// Adds the keys and values of some blocks to the sums of queries.
-struct Read<'a, C> {
-    of: &'a Sequence<'a>,
+struct AddBlocks<'a, C> {
+    of: &'a CachedSequence<'a>,
     queries: &'a Queries,
     blocks: Range<usize>,
-    sums: &'a mut Sums,
+    sums: &'a mut AttentionSums,
     codes: std::marker::PhantomData<C>,
 }
 
 /// The scores of a query for the keys of a block, and then its weights.
 type Scores = [[f32; LANES]; TOKENS_PER_BLOCK / LANES];
 
-impl<C: Codes> Body for Read<'_, C> {
+impl<C: Codes> Body for AddBlocks<'_, C> {
     #[inline(always)]
-    unsafe fn call<V: Vector>(self) {
-        let Read { of, queries, blocks, sums, .. } = self;
+    unsafe fn call<V: SimdVector>(self) {
+        let AddBlocks { of, queries, blocks, sums, .. } = self;
         let (size, width) = (of.of.of.head_size, of.width());
         let n = queries.n;
         let mut scores: [Scores; MOST_ROWS] = [[[0.0; LANES]; TOKENS_PER_BLOCK / LANES]; MOST_ROWS];
@@ -183,7 +183,7 @@ impl<C: Codes> Body for Read<'_, C> {
 /// Computes the scores of [`ROWS`] queries for all keys of a block. `keys` has the codes of one head, `[head_size, 64]`, and `q` one channel of all queries
 /// after another.
 #[inline(always)]
-unsafe fn scores<V: Vector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores: &mut [Scores]) {
+unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores: &mut [Scores]) {
     let bytes = LANES * C::BYTES / PAD;
     for c in (0..TOKENS_PER_BLOCK / LANES).step_by(KEY_VECTORS) {
         // SAFETY: the caller guarantees the CPU's instructions, and a head has 64 codes for each channel.
@@ -240,7 +240,7 @@ fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: 
 /// Adds the values of the first `n` tokens of a block, with the weights of up to [`ROWS`] queries, to `o`, `[rows, width]`. `values` has the codes of the
 /// tokens, `stride` per token; the codes of the head begin at `at`.
 #[inline(always)]
-unsafe fn add_values<V: Vector, C: Codes>(
+unsafe fn add_values<V: SimdVector, C: Codes>(
     values: &[u8],
     at: usize,
     stride: usize,
@@ -275,7 +275,7 @@ unsafe fn add_values<V: Vector, C: Codes>(
 
 /// Adds `N` vectors of channels, beginning at `channel`, as [`add_values`] does.
 #[inline(always)]
-unsafe fn add_channels<V: Vector, C: Codes, const N: usize>(
+unsafe fn add_channels<V: SimdVector, C: Codes, const N: usize>(
     values: &[u8],
     (at, stride): (usize, usize),
     by_token: &[[f32; ROWS]],
@@ -312,7 +312,7 @@ unsafe fn add_channels<V: Vector, C: Codes, const N: usize>(
 
 /// Does what [`add_values`] does for the last channels, which are fewer than a vector has.
 #[inline(always)]
-unsafe fn add_tail<V: Vector, C: Codes>(
+unsafe fn add_tail<V: SimdVector, C: Codes>(
     values: &[u8],
     at: usize,
     stride: usize,

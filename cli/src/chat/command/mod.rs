@@ -25,7 +25,7 @@ pub enum Takes {
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// A prompt for the model, and settings that apply only to the answer to this prompt.
-    Draw(Draw, Overrides),
+    Draw(PromptKind, Overrides),
     /// `+reset`: restarts the conversation.
     Reset,
     /// `+prompt FILE`: restarts the conversation with a prompt file.
@@ -57,7 +57,7 @@ pub enum Command {
 
 /// The kinds of prompts that the model answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Draw {
+pub enum PromptKind {
     /// The user's next message in the chat.
     Say(String),
     /// The results for the tool calls in the last answer.

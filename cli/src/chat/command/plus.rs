@@ -1,6 +1,6 @@
 //! Parses messages and ChatRWKV's commands. A line may contain settings for its answer, such as `-temp=0.8`.
 
-use super::{Command, Draw, Takes};
+use super::{Command, PromptKind, Takes};
 use wingbeat::conversation::Overrides;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
@@ -16,7 +16,13 @@ pub struct Plus {
 }
 
 pub const PLUS: &[Plus] = &[
-    Plus { name: "+", takes: Takes::Nothing, argument: "", meaning: "another answer to the same message", make: |_| draw(Draw::Retry) },
+    Plus {
+        name: "+",
+        takes: Takes::Nothing,
+        argument: "",
+        meaning: "another answer to the same message",
+        make: |_| draw(PromptKind::Retry),
+    },
     Plus { name: "+reset", takes: Takes::Nothing, argument: "", meaning: "restart the chat", make: |_| Command::Reset },
     Plus {
         name: "+prompt",
@@ -30,34 +36,40 @@ pub const PLUS: &[Plus] = &[
         takes: Takes::Text,
         argument: "TEXT",
         meaning: "continue a text; the chat stays as it is",
-        make: |text| draw(Draw::Text(text)),
+        make: |text| draw(PromptKind::Text(text)),
     },
-    Plus { name: "+i", takes: Takes::Text, argument: "TEXT", meaning: "follow an instruction", make: |text| draw(Draw::Instruct(text)) },
+    Plus {
+        name: "+i",
+        takes: Takes::Text,
+        argument: "TEXT",
+        meaning: "follow an instruction",
+        make: |text| draw(PromptKind::Instruct(text)),
+    },
     Plus {
         name: "+qq",
         takes: Takes::Text,
         argument: "TEXT",
         meaning: "answer a question, without the chat and its first prompt",
-        make: |text| draw(Draw::Ask(text)),
+        make: |text| draw(PromptKind::Ask(text)),
     },
     Plus {
         name: "+qa",
         takes: Takes::Text,
         argument: "TEXT",
         meaning: "answer a question, after the chat's first prompt",
-        make: |text| draw(Draw::AskAfterPrompt(text)),
+        make: |text| draw(PromptKind::AskAfterPrompt(text)),
     },
     Plus {
         name: "++",
         takes: Takes::Nothing,
         argument: "",
         meaning: "another answer to the last +gen, +i, +qq or +qa",
-        make: |_| draw(Draw::RetryText),
+        make: |_| draw(PromptKind::RetryText),
     },
-    Plus { name: "+++", takes: Takes::Nothing, argument: "", meaning: "continue that answer", make: |_| draw(Draw::ContinueAnswer) },
+    Plus { name: "+++", takes: Takes::Nothing, argument: "", meaning: "continue that answer", make: |_| draw(PromptKind::ContinueAnswer) },
 ];
 
-fn draw(what: Draw) -> Command {
+fn draw(what: PromptKind) -> Command {
     Command::Draw(what, Overrides::default())
 }
 
@@ -89,7 +101,7 @@ fn command(text: &str) -> Command {
     match PLUS.iter().find(|plus| plus.takes != Takes::Nothing && plus.name.eq_ignore_ascii_case(word)) {
         Some(plus) if rest.trim().is_empty() => Command::Wrong(format!("Error: {} needs {}", plus.name, plus.argument)),
         Some(plus) => (plus.make)(rest.trim().to_string()),
-        None => draw(Draw::Say(text.to_string())),
+        None => draw(PromptKind::Say(text.to_string())),
     }
 }
 
@@ -115,22 +127,22 @@ mod tests {
 
     #[test]
     fn lines_are_messages_or_commands() {
-        let say = |text: &str| draw(Draw::Say(text.into()));
+        let say = |text: &str| draw(PromptKind::Say(text.into()));
         let cases = [
             (" hello\\nthere ", say("hello\nthere")),
             ("+prompt C:\\new.toml", Command::Prompt("C:\\new.toml".into())),
-            ("+", draw(Draw::Retry)),
-            (" ++ ", draw(Draw::RetryText)),
-            ("+++", draw(Draw::ContinueAnswer)),
+            ("+", draw(PromptKind::Retry)),
+            (" ++ ", draw(PromptKind::RetryText)),
+            ("+++", draw(PromptKind::ContinueAnswer)),
             ("+reset", Command::Reset),
             ("+RESET", say("+RESET")),
             ("+reset now", say("+reset now")),
             ("+Prompt  a b.py ", Command::Prompt("a b.py".into())),
-            ("+gen  Once\\nupon ", draw(Draw::Text("Once\nupon".into()))),
-            ("+GEN x", draw(Draw::Text("x".into()))),
-            ("+i Do it", draw(Draw::Instruct("Do it".into()))),
-            ("+qq why?", draw(Draw::Ask("why?".into()))),
-            ("+QA why?", draw(Draw::AskAfterPrompt("why?".into()))),
+            ("+gen  Once\\nupon ", draw(PromptKind::Text("Once\nupon".into()))),
+            ("+GEN x", draw(PromptKind::Text("x".into()))),
+            ("+i Do it", draw(PromptKind::Instruct("Do it".into()))),
+            ("+qq why?", draw(PromptKind::Ask("why?".into()))),
+            ("+QA why?", draw(PromptKind::AskAfterPrompt("why?".into()))),
             ("+general x", say("+general x")),
             ("++++", say("++++")),
             ("1 + 1", say("1 + 1")),
@@ -158,11 +170,11 @@ mod tests {
             ("hi -temp=2\\nthere", "hi \nthere", Some(2.0), None),
         ];
         for (line, text, temperature, top_p) in cases {
-            assert_eq!(parse(line).unwrap(), Command::Draw(Draw::Say(text.into()), Overrides { temperature, top_p }), "{line:?}");
+            assert_eq!(parse(line).unwrap(), Command::Draw(PromptKind::Say(text.into()), Overrides { temperature, top_p }), "{line:?}");
         }
         let hot = Overrides { temperature: Some(1.0), top_p: None };
-        assert_eq!(parse("+qa x -temp=1").unwrap(), Command::Draw(Draw::AskAfterPrompt("x".into()), hot));
-        assert_eq!(parse("+ -temp=1").unwrap(), Command::Draw(Draw::Retry, hot));
+        assert_eq!(parse("+qa x -temp=1").unwrap(), Command::Draw(PromptKind::AskAfterPrompt("x".into()), hot));
+        assert_eq!(parse("+ -temp=1").unwrap(), Command::Draw(PromptKind::Retry, hot));
         for (line, want) in [("-temp=hot", "-temp=: expected a number, found \"hot\""), ("-top_p=", "-top_p=: "), ("-temp=nan", "-temp=: ")]
         {
             let said = parse(line).unwrap_err().to_string();

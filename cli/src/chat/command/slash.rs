@@ -247,14 +247,14 @@ fn alone(rest: &str, command: Command) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Draw;
+    use super::super::PromptKind;
     use super::*;
     use wingbeat::conversation::Overrides;
 
     #[test]
     fn every_command_is_read_and_listed() {
         let read = |line: &str| parse(line).unwrap();
-        let retry = |temperature| Command::Draw(Draw::Retry, Overrides { temperature, top_p: None });
+        let retry = |temperature| Command::Draw(PromptKind::Retry, Overrides { temperature, top_p: None });
         assert_eq!(read("/save my chat.json "), Command::Save("my chat.json".into()));
         assert_eq!(read("/LOAD x"), Command::Load("x".into()));
         assert_eq!((read("/switch"), read("/switch b")), (Command::Switch(None), Command::Switch(Some("b".into()))));

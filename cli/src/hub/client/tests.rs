@@ -74,7 +74,7 @@ fn busy_servers_are_asked_again() {
 fn a_refused_connection_is_tried_again() {
     // The port is free after this line, so that the first connections are refused.
     let at = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let mut client = Client::new(Settings::for_test(&[("HF_ENDPOINT", &format!("http://{at}")), ("HF_HOME", "/x")]));
+    let mut client = Client::new(HubSettings::for_test(&[("HF_ENDPOINT", &format!("http://{at}")), ("HF_HOME", "/x")]));
     client.pause = Duration::from_millis(100);
     let opens = std::thread::spawn(move || {
         sleep(Duration::from_millis(50));
@@ -100,10 +100,10 @@ fn errors_say_what_to_do_and_never_the_token() {
         assert!(all.contains(want) && e.hint.is_some() && !all.contains("secret"), "{want}: {all}");
     }
     let mut closed =
-        Client::new(Settings::for_test(&[("HF_ENDPOINT", "http://127.0.0.1:1"), ("HF_TOKEN", "hf_secret"), ("HF_HOME", "/x")]));
+        Client::new(HubSettings::for_test(&[("HF_ENDPOINT", "http://127.0.0.1:1"), ("HF_TOKEN", "hf_secret"), ("HF_HOME", "/x")]));
     closed.pause = Duration::from_millis(1);
     let e = format!("{:?}", closed.list(&model()).unwrap_err());
     assert!(e.contains("cannot reach the hub") && !e.contains("secret"), "{e}");
-    let offline = Client::new(Settings::for_test(&[("HF_HUB_OFFLINE", "1"), ("HF_HOME", "/x")]));
+    let offline = Client::new(HubSettings::for_test(&[("HF_HUB_OFFLINE", "1"), ("HF_HOME", "/x")]));
     assert!(offline.list(&model()).unwrap_err().message.contains("HF_HUB_OFFLINE"));
 }

@@ -144,11 +144,12 @@ impl ResponseObject {
 
     /// Returns the response of a complete answer, with new ids for its items.
     pub fn answered(&self, done: &Completion) -> ResponseObject {
-        let thought = done.thought.iter().map(|thought| Draft::new(Kind::Thought, thought));
-        let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| Draft::new(Kind::Text, &done.text));
+        let thought = done.thought.iter().map(|thought| ItemDraft::new(ItemKind::Thought, thought));
+        let text = (!done.text.is_empty() || done.calls.is_empty()).then(|| ItemDraft::new(ItemKind::Text, &done.text));
         let max_calls = if self.parallel_tool_calls { usize::MAX } else { 1 };
-        let calls = done.calls.iter().take(max_calls).enumerate().map(|(i, call)| Draft::new(Kind::call(i, &call.name), &call.arguments));
-        let mut drafts: Vec<Draft> = thought.chain(text).chain(calls).collect();
+        let calls =
+            done.calls.iter().take(max_calls).enumerate().map(|(i, call)| ItemDraft::new(ItemKind::call(i, &call.name), &call.arguments));
+        let mut drafts: Vec<ItemDraft> = thought.chain(text).chain(calls).collect();
         let last = drafts.pop();
         let output = drafts.iter().map(|draft| draft.item(ResponseStatus::Completed));
         self.complete(done, output.chain(last.map(|draft| draft.item(ResponseStatus::of(done)))).collect())
@@ -182,13 +183,13 @@ pub enum OutputItem {
         id: String,
         /// Always empty.
         summary: Vec<Value>,
-        content: Vec<Part>,
+        content: Vec<OutputPart>,
     },
     Message {
         id: String,
         status: ResponseStatus,
         role: &'static str,
-        content: Vec<Part>,
+        content: Vec<OutputPart>,
     },
     FunctionCall {
         id: String,
@@ -201,8 +202,9 @@ pub enum OutputItem {
 
 /// The text of a thought or of a message.
 #[derive(Clone, Serialize, ToSchema)]
+#[schema(as = Part)]
 #[serde(tag = "type", rename_all = "snake_case")]
-pub enum Part {
+pub enum OutputPart {
     ReasoningText {
         text: String,
     },
@@ -216,35 +218,35 @@ pub enum Part {
 }
 
 /// An item that is being written.
-pub struct Draft {
-    pub kind: Kind,
+pub struct ItemDraft {
+    pub kind: ItemKind,
     pub id: String,
     pub text: String,
 }
 
 #[derive(PartialEq, Eq)]
-pub enum Kind {
+pub enum ItemKind {
     Thought,
     Text,
     Call { number: usize, call_id: String, name: String },
 }
 
-impl Kind {
+impl ItemKind {
     /// Returns the kind of a new call. `number` is the number of the call in the answer.
-    pub fn call(number: usize, name: &str) -> Kind {
-        Kind::Call { number, call_id: new_id("call_"), name: name.into() }
+    pub fn call(number: usize, name: &str) -> ItemKind {
+        ItemKind::Call { number, call_id: new_id("call_"), name: name.into() }
     }
 }
 
-impl Draft {
+impl ItemDraft {
     /// Creates a draft with a new id.
-    pub fn new(kind: Kind, text: &str) -> Draft {
+    pub fn new(kind: ItemKind, text: &str) -> ItemDraft {
         let prefix = match &kind {
-            Kind::Thought => "rs_",
-            Kind::Text => "msg_",
-            Kind::Call { .. } => "fc_",
+            ItemKind::Thought => "rs_",
+            ItemKind::Text => "msg_",
+            ItemKind::Call { .. } => "fc_",
         };
-        Draft { kind, id: new_id(prefix), text: text.into() }
+        ItemDraft { kind, id: new_id(prefix), text: text.into() }
     }
 
     /// Returns the item with this status. If `status` is `InProgress`, the item has no content yet.
@@ -252,21 +254,21 @@ impl Draft {
         let content = self.part().into_iter().filter(|_| status != ResponseStatus::InProgress).collect();
         let (id, text) = (self.id.clone(), self.text.clone());
         match &self.kind {
-            Kind::Thought => OutputItem::Reasoning { id, summary: Vec::new(), content },
-            Kind::Text => OutputItem::Message { id, status, role: "assistant", content },
-            Kind::Call { call_id, name, .. } => {
+            ItemKind::Thought => OutputItem::Reasoning { id, summary: Vec::new(), content },
+            ItemKind::Text => OutputItem::Message { id, status, role: "assistant", content },
+            ItemKind::Call { call_id, name, .. } => {
                 OutputItem::FunctionCall { id, call_id: call_id.clone(), name: name.clone(), arguments: text, status }
             }
         }
     }
 
     /// Returns the text so far as a part, or `None` for a call, which has no text.
-    pub fn part(&self) -> Option<Part> {
+    pub fn part(&self) -> Option<OutputPart> {
         let text = self.text.clone();
         match &self.kind {
-            Kind::Thought => Some(Part::ReasoningText { text }),
-            Kind::Text => Some(Part::OutputText { text, annotations: Vec::new(), logprobs: Vec::new() }),
-            Kind::Call { .. } => None,
+            ItemKind::Thought => Some(OutputPart::ReasoningText { text }),
+            ItemKind::Text => Some(OutputPart::OutputText { text, annotations: Vec::new(), logprobs: Vec::new() }),
+            ItemKind::Call { .. } => None,
         }
     }
 }

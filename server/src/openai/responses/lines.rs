@@ -1,7 +1,7 @@
 //! The events of a streamed response.
 
-use super::items::{Draft, Kind, OutputItem, Part, ResponseError, ResponseObject, ResponseStatus};
-use super::record::Begun;
+use super::items::{ItemDraft, ItemKind, OutputItem, OutputPart, ResponseError, ResponseObject, ResponseStatus};
+use super::record::PendingRecord;
 use crate::failure::{Answer, Failure};
 use crate::openai::stream::{Lines, Out};
 use futures_util::future::BoxFuture;
@@ -29,7 +29,7 @@ pub enum EventData {
     #[serde(rename = "response.output_item.added")]
     ItemAdded { output_index: usize, item: OutputItem },
     #[serde(rename = "response.content_part.added")]
-    PartAdded { item_id: String, output_index: usize, content_index: usize, part: Part },
+    PartAdded { item_id: String, output_index: usize, content_index: usize, part: OutputPart },
     #[serde(rename = "response.reasoning_text.delta")]
     ThoughtDelta { item_id: String, output_index: usize, content_index: usize, delta: String },
     #[serde(rename = "response.output_text.delta")]
@@ -43,7 +43,7 @@ pub enum EventData {
     #[serde(rename = "response.function_call_arguments.done")]
     ArgumentsDone { item_id: String, output_index: usize, name: String, arguments: String },
     #[serde(rename = "response.content_part.done")]
-    PartDone { item_id: String, output_index: usize, content_index: usize, part: Part },
+    PartDone { item_id: String, output_index: usize, content_index: usize, part: OutputPart },
     #[serde(rename = "response.output_item.done")]
     ItemDone { output_index: usize, item: OutputItem },
     #[serde(rename = "response.completed")]
@@ -58,17 +58,17 @@ pub enum EventData {
 pub struct ResponseLines {
     /// The response without output.
     begun: ResponseObject,
-    record: Option<Begun>,
+    record: Option<PendingRecord>,
     /// Items that are complete.
     output: Vec<OutputItem>,
     /// The item that is being written.
-    open: Option<Draft>,
+    open: Option<ItemDraft>,
     done: Option<Box<Completion>>,
     number: u64,
 }
 
 impl ResponseLines {
-    pub fn new(begun: ResponseObject, record: Option<Begun>) -> ResponseLines {
+    pub fn new(begun: ResponseObject, record: Option<PendingRecord>) -> ResponseLines {
         ResponseLines { begun, record, output: Vec::new(), open: None, done: None, number: 0 }
     }
 
@@ -79,12 +79,12 @@ impl ResponseLines {
     }
 
     /// Finishes the open item and begins an item of this kind. Does nothing if the open item is of the same kind.
-    fn begin(&mut self, kind: Kind, out: &mut Out) {
+    fn begin(&mut self, kind: ItemKind, out: &mut Out) {
         if self.open.as_ref().is_some_and(|open| open.kind == kind) {
             return;
         }
         self.finish_item(ResponseStatus::Completed, out);
-        let (draft, output_index) = (Draft::new(kind, ""), self.output.len());
+        let (draft, output_index) = (ItemDraft::new(kind, ""), self.output.len());
         self.send(EventData::ItemAdded { output_index, item: draft.item(ResponseStatus::InProgress) }, out);
         if let Some(part) = draft.part() {
             self.send(EventData::PartAdded { item_id: draft.id.clone(), output_index, content_index: 0, part }, out);
@@ -99,9 +99,9 @@ impl ResponseLines {
         open.text.push_str(text);
         let (item_id, delta) = (open.id.clone(), text.into());
         let event = match open.kind {
-            Kind::Thought => EventData::ThoughtDelta { item_id, output_index, content_index: 0, delta },
-            Kind::Text => EventData::TextDelta { item_id, output_index, content_index: 0, delta, logprobs: Vec::new() },
-            Kind::Call { .. } => EventData::ArgumentsDelta { item_id, output_index, delta },
+            ItemKind::Thought => EventData::ThoughtDelta { item_id, output_index, content_index: 0, delta },
+            ItemKind::Text => EventData::TextDelta { item_id, output_index, content_index: 0, delta, logprobs: Vec::new() },
+            ItemKind::Call { .. } => EventData::ArgumentsDelta { item_id, output_index, delta },
         };
         self.send(event, out);
     }
@@ -113,9 +113,9 @@ impl ResponseLines {
         let (part, item) = (draft.part(), draft.item(status));
         let (item_id, text) = (draft.id.clone(), draft.text);
         let event = match draft.kind {
-            Kind::Thought => EventData::ThoughtDone { item_id, output_index, content_index: 0, text },
-            Kind::Text => EventData::TextDone { item_id, output_index, content_index: 0, text, logprobs: Vec::new() },
-            Kind::Call { name, .. } => EventData::ArgumentsDone { item_id, output_index, name, arguments: text },
+            ItemKind::Thought => EventData::ThoughtDone { item_id, output_index, content_index: 0, text },
+            ItemKind::Text => EventData::TextDone { item_id, output_index, content_index: 0, text, logprobs: Vec::new() },
+            ItemKind::Call { name, .. } => EventData::ArgumentsDone { item_id, output_index, name, arguments: text },
         };
         self.send(event, out);
         if let Some(part) = part {
@@ -134,19 +134,19 @@ impl Lines for ResponseLines {
                 self.send(EventData::InProgress { response: self.begun.clone() }, out);
             }
             Event::Thought { text, .. } => {
-                self.begin(Kind::Thought, out);
+                self.begin(ItemKind::Thought, out);
                 self.push(text, out);
             }
             Event::Text { text, .. } => {
-                self.begin(Kind::Text, out);
+                self.begin(ItemKind::Text, out);
                 self.push(text, out);
             }
             Event::Call { call, .. } | Event::Arguments { call, .. } if *call > 0 && !self.begun.parallel_tool_calls => {}
-            Event::Call { call, name, .. } => self.begin(Kind::call(*call, name), out),
+            Event::Call { call, name, .. } => self.begin(ItemKind::call(*call, name), out),
             Event::Arguments { text, .. } => self.push(text, out),
             Event::Done(done) => {
                 if self.output.is_empty() && self.open.is_none() {
-                    self.begin(Kind::Text, out);
+                    self.begin(ItemKind::Text, out);
                 }
                 self.finish_item(ResponseStatus::of(done), out);
                 self.done = Some(done.clone());

@@ -25,7 +25,7 @@ pub struct Record {
 }
 
 /// A record whose answer is being generated.
-pub struct Begun {
+pub struct PendingRecord {
     app: Arc<App>,
     engine: Engine,
     caller: Caller,
@@ -34,8 +34,8 @@ pub struct Begun {
 
 impl Record {
     /// Begins a record. `messages` are the messages before the answer.
-    pub fn begin(app: &Arc<App>, engine: &Engine, caller: &Caller, messages: Vec<Message>) -> Begun {
-        Begun { app: app.clone(), engine: engine.clone(), caller: caller.clone(), messages }
+    pub fn begin(app: &Arc<App>, engine: &Engine, caller: &Caller, messages: Vec<Message>) -> PendingRecord {
+        PendingRecord { app: app.clone(), engine: engine.clone(), caller: caller.clone(), messages }
     }
 
     /// Reads a response. Returns `None` if the caller has no response with this id.
@@ -64,10 +64,10 @@ impl Record {
     }
 }
 
-impl Begun {
+impl PendingRecord {
     /// Stores the response. Adds the answer `done` to the stored messages.
     pub async fn write(self, done: &Completion, response: &ResponseObject) -> Answer<()> {
-        let Begun { app, engine, caller, mut messages } = self;
+        let PendingRecord { app, engine, caller, mut messages } = self;
         let mut n_input = messages.len();
         match messages.last_mut() {
             // The answer continues the last message of the input.

@@ -117,7 +117,7 @@ fn decode(excerpt: &Excerpt<'_>, tape: &Tape, bytes: &[u8]) -> Vec<f32> {
             for (i, bytes) in bytes.chunks_exact(tape.cache_format.size_bytes(spec.block_len())).enumerate() {
                 tape.cache_format.decode(bytes, &mut block);
                 let rows = 0..TOKENS_PER_BLOCK.min(n - i * TOKENS_PER_BLOCK);
-                all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.place(token, i)]));
+                all.extend(rows.flat_map(|token| (0..width).map(move |i| (token, i))).map(|(token, i)| block[spec.offset(token, i)]));
             }
             all
         }

@@ -43,7 +43,7 @@ impl Made {
     /// Returns the outputs of `n` tokens after `before` tokens, `[tokens, heads, width]`.
     fn attend(&self, before: usize, n: usize, isa: Isa) -> Vec<f32> {
         let [keys, values] = &self.caches;
-        let sequence = Sequence { of: &self.of, keys, values, blocks: &self.blocks, isa };
+        let sequence = CachedSequence { of: &self.of, keys, values, blocks: &self.blocks, isa };
         let (heads, width, row) = (self.of.of.n_heads, sequence.width(), self.of.of.n_heads * self.of.of.head_size);
         let mut all = vec![f32::NAN; n * heads * width];
         sequence.attend(

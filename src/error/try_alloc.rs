@@ -34,19 +34,19 @@ fn refused<T>(n: usize, what: &str) -> Error {
 ///
 /// # Errors
 /// `Memory` if the host has no room for `n` values.
-pub(crate) fn room<T>(n: usize, what: &str) -> Result<Vec<T>> {
+pub(crate) fn try_alloc<T>(n: usize, what: &str) -> Result<Vec<T>> {
     let mut values = Vec::new();
     handling(|| values.try_reserve_exact(n)).map_err(|_| refused::<T>(n, what))?;
     Ok(values)
 }
 
-/// Returns a vector of `n` copies of `value`. `what` names the values in the error's message, as in [`room`]. If `value` is zero, the operating
+/// Returns a vector of `n` copies of `value`. `what` names the values in the error's message, as in [`try_alloc`]. If `value` is zero, the operating
 /// system provides each memory page only when it is first written.
 ///
 /// # Errors
 /// `Memory` if the host has no room for `n` values.
 pub(crate) fn filled<T: Clone>(value: T, n: usize, what: &str) -> Result<Vec<T>> {
-    drop(room::<T>(n, what)?);
+    drop(try_alloc::<T>(n, what)?);
     Ok(vec![value; n])
 }
 
@@ -75,12 +75,12 @@ mod tests {
     #[test]
     fn an_allocation_beyond_the_memory_is_an_error() {
         for n in [usize::MAX, isize::MAX as usize, 1 << 60] {
-            let e = room::<u64>(n, "a tensor").unwrap_err();
+            let e = try_alloc::<u64>(n, "a tensor").unwrap_err();
             assert!(e.kind == Kind::Memory && e.message.contains("for a tensor could not be allocated"), "{e}");
             assert_eq!(filled(0f32, n, "a tensor").unwrap_err().kind, Kind::Memory);
         }
         assert_eq!(filled(7u8, 3, "a tensor").unwrap(), [7; 3]);
-        assert!(room::<u32>(100, "ids").unwrap().capacity() >= 100 && !HANDLES_FAILURE.get());
+        assert!(try_alloc::<u32>(100, "ids").unwrap().capacity() >= 100 && !HANDLES_FAILURE.get());
     }
 
     #[test]

@@ -9,7 +9,7 @@ use serde_json::Value;
 use std::collections::HashSet;
 
 /// The unused characters that replace `|` and `]`, and the separator.
-pub struct Veil {
+pub struct TokenEscaper {
     stand_ins: [char; 2],
     /// Inserted after the `<` of tokens of newer models. `None` if these tokens are not hidden.
     separator: Option<char>,
@@ -17,12 +17,12 @@ pub struct Veil {
     hides: bool,
 }
 
-impl Veil {
+impl TokenEscaper {
     /// Chooses private-use characters that neither the template nor the messages contain. `hides_newer` is true to hide tokens of newer models, too.
     ///
     /// # Errors
     /// `Input` if fewer than three such characters exist.
-    pub fn new(template: &str, messages: &[Message], hides_newer: bool) -> Result<Veil> {
+    pub fn new(template: &str, messages: &[Message], hides_newer: bool) -> Result<TokenEscaper> {
         let text = serde_json::to_string(messages).expect("messages are plain data");
         let used: HashSet<char> = text.chars().chain(template.chars()).collect();
         let mut free = ('\u{100000}'..='\u{10fffd}').filter(|c| !used.contains(c));
@@ -33,11 +33,11 @@ impl Veil {
         };
         // The brackets of JSON itself must not count, so the messages are compared before and after the replacement.
         let mut json = serde_json::to_value(messages).expect("messages are plain data");
-        let mut veil = Veil { stand_ins: [first, second], separator: hides_newer.then_some(third), hides: false };
+        let mut escaper = TokenEscaper { stand_ins: [first, second], separator: hides_newer.then_some(third), hides: false };
         let before = json.clone();
-        veil.hide_messages(&mut json);
-        veil.hides = json != before;
-        Ok(veil)
+        escaper.hide_messages(&mut json);
+        escaper.hides = json != before;
+        Ok(escaper)
     }
 
     /// Returns true if the messages contain tokens of newer models that are hidden.

@@ -10,22 +10,22 @@ use wingbeat::error::Error;
 pub const QUICK_BYTES: usize = 64 << 10;
 
 /// Two bounds: one for quick work, and one for the work of large requests, so that quick work never waits behind large requests.
-pub struct Lanes {
-    quick: Lane,
-    large: Lane,
+pub struct WorkerPools {
+    quick: WorkerPool,
+    large: WorkerPool,
 }
 
-struct Lane {
+struct WorkerPool {
     all: Arc<Semaphore>,
     per_key: usize,
     /// One semaphore for each namespace.
     of: Mutex<HashMap<String, Arc<Semaphore>>>,
 }
 
-impl Lane {
-    /// Returns a lane with `n` threads. With several keys, each key has half of them.
-    fn new(n: usize, n_keys: usize) -> Lane {
-        Lane { all: Arc::new(Semaphore::new(n)), per_key: if n_keys > 1 { n / 2 } else { n }, of: Mutex::default() }
+impl WorkerPool {
+    /// Returns a pool with `n` threads. With several keys, each key has half of them.
+    fn new(n: usize, n_keys: usize) -> WorkerPool {
+        WorkerPool { all: Arc::new(Semaphore::new(n)), per_key: if n_keys > 1 { n / 2 } else { n }, of: Mutex::default() }
     }
 
     fn of(&self, namespace: &str) -> Arc<Semaphore> {
@@ -34,9 +34,9 @@ impl Lane {
     }
 }
 
-impl Lanes {
-    pub fn new(n_keys: usize) -> Lanes {
-        Lanes { quick: Lane::new(4, n_keys), large: Lane::new(2, n_keys) }
+impl WorkerPools {
+    pub fn new(n_keys: usize) -> WorkerPools {
+        WorkerPools { quick: WorkerPool::new(4, n_keys), large: WorkerPool::new(2, n_keys) }
     }
 
     /// Runs work for a request of `n_bytes` on a thread that may block, after earlier work of the same namespace.
@@ -46,11 +46,11 @@ impl Lanes {
         n_bytes: usize,
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
-        let lane = if n_bytes <= QUICK_BYTES { &self.quick } else { &self.large };
+        let pool = if n_bytes <= QUICK_BYTES { &self.quick } else { &self.large };
         // The permits move into the work, so a client that leaves does not free them early. An error would mean that a semaphore is closed, which no
         // code does.
-        let own = lane.of(namespace).acquire_owned().await;
-        let any = lane.all.clone().acquire_owned().await;
+        let own = pool.of(namespace).acquire_owned().await;
+        let any = pool.all.clone().acquire_owned().await;
         blocking(move || {
             let _permits = (own, any);
             work()

@@ -5,7 +5,7 @@ use super::app::App;
 use super::body::discard;
 use super::failure::{Failure, INTERNAL};
 use super::guard::{self, Caller};
-use super::log::Record;
+use super::log::AccessLogEntry;
 use super::visitors::Visitor;
 use axum::body::Body;
 use axum::extract::{MatchedPath, Request, State};
@@ -23,7 +23,7 @@ const MAX_REFUSED: usize = 64 << 10;
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 
 /// Runs a handler if the caller may use the server.
-pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
+pub async fn check_and_log(State(app): State<Arc<App>>, mut request: Request, next: Next) -> Response {
     let began = Instant::now();
     let request_id = request_id(request.headers());
     let method = request.method().clone();
@@ -62,7 +62,7 @@ pub async fn around(State(app): State<Arc<App>>, mut request: Request, next: Nex
     let status = response.status();
     app.metrics.on_response(&route, status.as_u16());
     let error = failure.map(|failure| failure.in_log());
-    app.log(&Record {
+    app.log(&AccessLogEntry {
         request_id: &request_id,
         method: method.as_str(),
         route: &route,

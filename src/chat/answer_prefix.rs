@@ -5,7 +5,7 @@ use crate::template::{Message, Part, Role};
 
 /// The beginning of an answer, as its caller wrote it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Begun<'a> {
+pub struct AnswerPrefix<'a> {
     text: &'a str,
     /// The thought, if the text begins with `<think>`.
     thought: Option<&'a str>,
@@ -13,28 +13,28 @@ pub struct Begun<'a> {
     answer: Option<&'a str>,
 }
 
-impl<'a> Begun<'a> {
+impl<'a> AnswerPrefix<'a> {
     /// Returns the messages before the begun answer, and the begun answer. A tool call and an empty answer count as messages, not as begun answers.
-    pub fn split(messages: &'a [Message]) -> (&'a [Message], Option<Begun<'a>>) {
+    pub fn split(messages: &'a [Message]) -> (&'a [Message], Option<AnswerPrefix<'a>>) {
         match messages.split_last() {
-            Some((last, before)) if is_begun(last) => (before, Some(Begun::of(&last.content))),
+            Some((last, before)) if is_begun(last) => (before, Some(AnswerPrefix::of(&last.content))),
             _ => (messages, None),
         }
     }
 
-    fn of(text: &'a str) -> Begun<'a> {
+    fn of(text: &'a str) -> AnswerPrefix<'a> {
         let text = text.trim_start();
-        let Some(thought) = text.strip_prefix(BEGIN) else { return Begun { text, thought: None, answer: Some(text) } };
+        let Some(thought) = text.strip_prefix(BEGIN) else { return AnswerPrefix { text, thought: None, answer: Some(text) } };
         match thought.split_once(END) {
-            Some((thought, answer)) => Begun { text, thought: Some(thought), answer: Some(answer) },
-            None => Begun { text, thought: Some(thought), answer: None },
+            Some((thought, answer)) => AnswerPrefix { text, thought: Some(thought), answer: Some(answer) },
+            None => AnswerPrefix { text, thought: Some(thought), answer: None },
         }
     }
 
     /// Returns the begun answer without its thought, for formats that have no thoughts.
-    pub fn without_thought(self) -> Begun<'a> {
+    pub fn without_thought(self) -> AnswerPrefix<'a> {
         let text = self.answer();
-        Begun { text, thought: None, answer: Some(text) }
+        AnswerPrefix { text, thought: None, answer: Some(text) }
     }
 
     /// Returns the text of the answer without its thought. Empty if the thought has no end yet.
@@ -99,7 +99,7 @@ mod tests {
         let user = Message::user("a");
         let split = |text: &str| {
             let messages = [user.clone(), Message::assistant(text)];
-            let (before, begun) = Begun::split(&messages);
+            let (before, begun) = AnswerPrefix::split(&messages);
             begun.map(|begun| (before.len(), begun.answer().to_string(), begun.start(), begun.append_to("User: a\n\nAssistant: ", " ")))
         };
         let prompt = |text: &str| format!("User: a\n\nAssistant: {text}");
@@ -108,8 +108,8 @@ mod tests {
         assert_eq!(split("<think>b</think>\nThe"), Some((1, "The".into(), ReplyStart::Answer, prompt("<think>b</think>\nThe"))));
         assert_eq!(split(" \n"), None, "an empty answer");
         let called = [user.clone(), Message::call("f", "{}")];
-        assert_eq!(Begun::split(&called), (&called[..], None));
-        assert_eq!(Begun::split(&called[..1]), (&called[..1], None));
+        assert_eq!(AnswerPrefix::split(&called), (&called[..], None));
+        assert_eq!(AnswerPrefix::split(&called[..1]), (&called[..1], None));
     }
 
     #[test]
@@ -117,7 +117,7 @@ mod tests {
         let special = |text| Part::Special(text);
         let text = |text: &str| Part::Text(text.into());
         let rendered = vec![special("<|user|>"), text("\na"), special("<|assistant|>"), text("\n"), special("<think>")];
-        let append = |message: &str| Begun::of(message).append_to_parts(rendered.clone(), "\n").split_off(3);
+        let append = |message: &str| AnswerPrefix::of(message).append_to_parts(rendered.clone(), "\n").split_off(3);
         assert_eq!(append("b"), [text("\n"), text("b")]);
         assert_eq!(append("<think>b"), [text("\n"), special("<think>"), text("b")]);
         assert_eq!(append("<think>b</think>c"), [text("\n"), special("<think>"), text("b"), special("</think>"), text("c")]);
