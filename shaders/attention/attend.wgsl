@@ -71,8 +71,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // Beyond the end of the run, the surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
-    let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
-    for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
+        let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
+        for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
     }
     begin_softmax(lane);
     unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }

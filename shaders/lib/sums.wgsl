@@ -11,17 +11,17 @@ var<workgroup> of_eighths: array<vec4<f32>, 8u * SUMS>; // [SUMS, 8]
 // Adds up each of `values` over all lanes. Call `add_up` once, from uniform control flow. After the call, every lane may call `total`.
 fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     unroll v in SUMS {
-    of_lanes[$vu % ROUND * WG + lane] = values[$v];
-    if $vu % ROUND + 1u == ROUND || $vu + 1u == SUMS {
-        workgroupBarrier();
-        if lane < 8u * ($vu % ROUND + 1u) {
-            let at = lane / 8u * WG + lane % 8u;
-            var sum = of_lanes[at];
-            for (var i = 8u; i < WG; i += 8u) { sum += of_lanes[at + i]; }
-            of_eighths[$vu / ROUND * ROUND * 8u + lane] = sum;
+        of_lanes[$vu % ROUND * WG + lane] = values[$v];
+        if $vu % ROUND + 1u == ROUND || $vu + 1u == SUMS {
+            workgroupBarrier();
+            if lane < 8u * ($vu % ROUND + 1u) {
+                let at = lane / 8u * WG + lane % 8u;
+                var sum = of_lanes[at];
+                for (var i = 8u; i < WG; i += 8u) { sum += of_lanes[at + i]; }
+                of_eighths[$vu / ROUND * ROUND * 8u + lane] = sum;
+            }
+            workgroupBarrier();
         }
-        workgroupBarrier();
-    }
     }
 }
 

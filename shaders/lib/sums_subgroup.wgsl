@@ -15,8 +15,8 @@ fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     workgroupBarrier();
     let first = subgroupBroadcastFirst(lane);
     unroll v in SUMS {
-    let sum_$v = subgroupAdd(values[$v]);
-    if lane % 4u == 0u { of_subgroups[$vu * PLACES + lane / 4u] = select(vec4(0.0), sum_$v, lane == first); }
+        let sum_$v = subgroupAdd(values[$v]);
+        if lane % 4u == 0u { of_subgroups[$vu * PLACES + lane / 4u] = select(vec4(0.0), sum_$v, lane == first); }
     }
     workgroupBarrier();
 }

@@ -39,9 +39,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let end = select(0u, n, unit < units);
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {
-            let c$q = list[min(i + $qu * SLICES, n - 1u)];
-            let w$q = weight8(place, c$q, unit);
-            let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
+                let c$q = list[min(i + $qu * SLICES, n - 1u)];
+                let w$q = weight8(place, c$q, unit);
+                let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
             }
             unroll q in 4 { sums += w$q * v$q; }
         }

@@ -42,8 +42,8 @@ fn fetch(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
 // Writes the loaded units to workgroup memory, as f16.
 fn put(lane: u32) {
     unroll l in 2 { unroll e in 8 { {
-    let at = tile_place(TILE_ROWS, lane + $lu * LANES, $eu);
-    w_tile[at.x * STRIDE + at.y] = f16(w_next_$l[$e / 4][$e % 4]);
+        let at = tile_place(TILE_ROWS, lane + $lu * LANES, $eu);
+        w_tile[at.x * STRIDE + at.y] = f16(w_next_$l[$e / 4][$e % 4]);
     } } }
     let at = lane / UNITS * STRIDE + 8u * (lane % UNITS);
     unroll e in 8 { x_tile[at + $eu] = f16(clamp(x_next[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
@@ -81,21 +81,16 @@ fn main(
             workgroupBarrier();
             // The next tiles are loaded while the current tiles are multiplied.
             fetch(s, t0, n, k + UNITS, lane);
-            unroll d in DEPTH_BLOCKS {
-            {
+            unroll d in DEPTH_BLOCKS { {
                 // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
-                unroll a in ROW_BLOCKS {
-                {
+                unroll a in ROW_BLOCKS { {
                     let w = coopLoadT<Left>(&w_tile[(row0 + $au * SIZE) * STRIDE + $du * SIZE], STRIDE);
                     unroll b in TOKEN_BLOCKS { sum_$a_$b = coopMultiplyAdd(w, v_$b, sum_$a_$b); }
-                }
-                }
-            }
-            }
+                } }
+            } }
         }
-        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS {
-        {
+        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { {
             workgroupBarrier();
             coopStore(sum_$a_$b, &sums[strip * SIZE * SIZE], SIZE);
             workgroupBarrier();
@@ -106,8 +101,7 @@ fn main(
                     finish(s.epilogue, token, row, sums[strip * SIZE * SIZE + i]);
                 }
             }
-        }
-        } }
+        } } }
         workgroupBarrier();
     }
 }

@@ -35,8 +35,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         } else {
             sums = vec4(0.0);
             unroll q in QUARTERS {
-            row_$q = row_$q * feed[QUARTERS + $qu] - s * feed[2u * QUARTERS + $qu] + token.v * feed[3u * QUARTERS + $qu];
-            sums += row_$q * feed[4u * QUARTERS + $qu];
+                row_$q = row_$q * feed[QUARTERS + $qu] - s * feed[2u * QUARTERS + $qu] + token.v * feed[3u * QUARTERS + $qu];
+                sums += row_$q * feed[4u * QUARTERS + $qu];
             }
             o = dot(sums, vec4(1.0));
         }

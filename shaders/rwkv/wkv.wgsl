@@ -81,8 +81,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             } else {
                 sums = vec4(0.0);
                 unroll q in QUARTERS {
-                row_$q = row_$q * fed(j, QUARTERS + $qu) - s * fed(j, 2u * QUARTERS + $qu) + v * fed(j, 3u * QUARTERS + $qu);
-                sums += row_$q * fed(j, 4u * QUARTERS + $qu);
+                    row_$q = row_$q * fed(j, QUARTERS + $qu) - s * fed(j, 2u * QUARTERS + $qu) + v * fed(j, 3u * QUARTERS + $qu);
+                    sums += row_$q * fed(j, 4u * QUARTERS + $qu);
                 }
                 o = dot(sums, vec4(1.0));
             }
