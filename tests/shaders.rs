@@ -1,6 +1,9 @@
 //! Tests every shader that the words (the fused operations of a layer) use, without a device. Each shader is composed, validated, checked against
 //! WebGPU's default limits, made into a pipeline on the null device, and translated to SPIR-V, MSL and HLSL.
 
+mod files;
+mod show;
+
 use std::collections::HashSet;
 use wingbeat::low_level::arch::{ARCHS, synthetic};
 use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, compose, parse};

@@ -17,6 +17,7 @@ mod grammar;
 mod hostile;
 mod hostile_grammars;
 mod inspect;
+mod kernels;
 mod outputs;
 mod presentation;
 #[cfg(all(unix, feature = "download"))]

@@ -5,6 +5,7 @@
 // written back to qkv. `groups` workgroups share one token. A lane takes eight channels of a head at a time.
 // In the shapes below, H is the number of query heads and G the number of key heads. The values of a key head are divided into VALUE_TILES tiles of
 // channels. D is a number of channels with padding: 8 * UNITS of a head in q and k, 8 * VALUE_UNITS of a tile in v.
+// Slot cache: cache/*
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};

@@ -5,6 +5,8 @@
 // cache blocks of BLOCK tokens. For the scores, a lane takes some keys of a block; for the sums, it takes pairs of channels. If m grows, the
 // earlier sums are scaled down. HEADS and ROWS do not change the order of a query's sums. If SPLIT is 1, several workgroups share a query's
 // blocks, and each stores its sum of p v, its m and its sum of p for attention/combine.
+// Slot queries: attention/queries, attention/queries_window
+// Slot cache: cache/*
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
@@ -71,8 +73,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     // Beyond the end of the run, the surplus rows repeat the run's last row and are not stored.
     unroll m in QUERIES {
-    let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
-    for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
+        let q_$m = (t - params.q0 + min($mu / HEADS, n_rows - 1u)) * params.stride + (head0 + $mu % HEADS) * 2u * UNITS;
+        for (var i = lane; i < 2u * UNITS; i += LANES) { bring($mu, i, q_$m); }
     }
     begin_softmax(lane);
     unroll m in QUERIES { unroll p in PAIRS { var sum_$m_$p = vec2(0.0); } }

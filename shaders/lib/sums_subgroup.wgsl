@@ -2,6 +2,7 @@
 // Workgroup memory has one place per four lanes. Each subgroup adds up the values of its lanes and stores the sum at the place of its first
 // lane; its other places are zero. This needs the lanes 4 i ..= 4 i + 3 in one subgroup, as with all known drivers whose subgroups have at least
 // four lanes. The order of the sum is then that of lib/reduce_subgroup.
+// Slot reduce: lib/reduce_subgroup
 enable subgroups;
 import package::slot::reduce::WG;
 import package::constants::SUMS;
@@ -15,8 +16,8 @@ fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     workgroupBarrier();
     let first = subgroupBroadcastFirst(lane);
     unroll v in SUMS {
-    let sum_$v = subgroupAdd(values[$v]);
-    if lane % 4u == 0u { of_subgroups[$vu * PLACES + lane / 4u] = select(vec4(0.0), sum_$v, lane == first); }
+        let sum_$v = subgroupAdd(values[$v]);
+        if lane % 4u == 0u { of_subgroups[$vu * PLACES + lane / 4u] = select(vec4(0.0), sum_$v, lane == first); }
     }
     workgroupBarrier();
 }

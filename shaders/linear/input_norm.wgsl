@@ -1,6 +1,7 @@
 // The input of a product: the normalised row, as in norm/rows. Every workgroup normalises the row. Fills the shader slot `input`.
 //   input = (x - mean) / sqrt(var + eps) * g + b   in an RMS norm mean and b are zero
 // The lanes of a workgroup compute the moments together in `begin`. The first workgroup stores the input in `kept` if `keeps` is 1.
+// Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::cursor::output_row;
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;

@@ -4,6 +4,7 @@
 // Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`. The
 // first workgroup also stores x_hat and p of every row as planes of `kept`, and x_hat of a run's last row as its new state (`shift_out` in
 // lib/cursor).
+// Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::linear::stack::params;

@@ -1,6 +1,7 @@
 // The input of RWKV-4's output matrix: r wkv of every channel (formulas: rwkv/wkv4_step). Fills the shader slot `input`. This module suits runs
 // of few tokens. For each token t, every lane computes the recurrence of its channels again, from the state before the run up to token t. For
 // the last token of a run, the first workgroup stores the run's new state (`shift_out` in lib/cursor).
+// Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::cursor::{row_at, run_at};
 import package::slot::reduce::WG;
 import package::linear::stack::params;

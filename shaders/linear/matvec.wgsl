@@ -3,6 +3,11 @@
 // blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a time. Only the first block reads the weights from memory:
 // later they are still in registers or in the nearest cache. The products of a row and a token are added in the same order for all values of
 // GROUPS, BLOCKS, TOKENS and EARLY.
+// Slot input: linear/input, linear/input_norm, linear/input_shift, linear/input_wkv4
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
+// Slot sums: lib/sums, lib/sums_subgroup
+// Slot scale: scale/*
+// Slot weight: weight/*
 import package::linear::stack::{params, segment_of};
 import package::slot::input::{begin, input4};
 import package::linear::epilogue::finish;
@@ -29,23 +34,21 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let place = Place(s.codes, s.scales, s.k8, s.rows);
     // Surplus quads of rows repeat the last quad, and surplus tokens repeat the last token. Their results are not stored.
     unroll q in GROUPS {
-    let row_$q = min(s.row + 4u * $qu, (s.rows - 1u) / 4u * 4u);
-    var words_$q: Words;
-    if $qu < AHEAD { words_$q = words0(place, row_$q, min(lane, s.k8 - 1u)); }
+        let row_$q = min(s.row + 4u * $qu, (s.rows - 1u) / 4u * 4u);
+        var words_$q: Words;
+        if $qu < AHEAD { words_$q = words0(place, row_$q, min(lane, s.k8 - 1u)); }
     }
     begin_weights(lane);
     unroll b in BLOCKS { unroll t in TOKENS {
-    let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
-    unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
+        let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
+        unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
     } }
     for (var k = lane; k < s.k8; k += WG) {
-        unroll b in BLOCKS {
-        {
+        unroll b in BLOCKS { {
             unroll t in TOKENS {
-            let x_$t = mat2x4<f32>(input4(source_$b_$t, 2u * k), input4(source_$b_$t, 2u * k + 1u));
+                let x_$t = mat2x4<f32>(input4(source_$b_$t, 2u * k), input4(source_$b_$t, 2u * k + 1u));
             }
-            unroll q in GROUPS {
-            {
+            unroll q in GROUPS { {
                 if $qu >= AHEAD { words_$q = words0(place, row_$q, k); }
                 let w = quad(words_$q);
                 let c = columns(place, row_$q, row_$q, k);
@@ -53,14 +56,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
                 // Without a next unit, a lane loads the row's last unit again and does not use it.
                 if $qu < AHEAD && $bu + 1u == BLOCKS { words_$q = words0(place, row_$q, min(k + WG, s.k8 - 1u)); }
-            }
-            }
-        }
-        }
+            } }
+        } }
     }
     var sums: array<vec4<f32>, SUMS>;
     unroll b in BLOCKS { unroll t in TOKENS { unroll q in GROUPS {
-    sums[($b * TOKENS + $t) * GROUPS + $q] = sums_$q_$b_$t;
+        sums[($b * TOKENS + $t) * GROUPS + $q] = sums_$q_$b_$t;
     } } }
     add_up(sums, lane);
     // Each of the first 4 * SUMS lanes stores one sum. A workgroup has at least 4 * SUMS lanes.

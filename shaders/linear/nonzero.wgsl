@@ -1,5 +1,6 @@
 // Lists the indices of the inputs that are not zero, in order. A workgroup takes a chunk of 2048 inputs at a time, eight per lane. A lane's
 // first entry is at the sum of the counts of all earlier lanes.
+// Slot input: linear/input
 import package::slot::input::x;
 
 const LANES: u32 = 256u;

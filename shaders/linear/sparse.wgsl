@@ -3,6 +3,8 @@
 // One workgroup per (8 x UNITS) rows and token. All lanes of the workgroup list the non-zero channels of x, in order. Then each slice of UNITS
 // adjacent lanes reads the weights of one channel at a time: one unit of eight rows per lane. Slice i takes channels i, i + SLICES, ... of the
 // list. The order of a sum depends only on x.
+// Slot input: linear/input
+// Slot weight: weight/f16, weight/f32, weight/i4, weight/i8, weight/i8rc, weight/nf4_table
 import package::linear::stack::{params, segment_of};
 import package::slot::input::x;
 import package::linear::epilogue::finish;
@@ -39,9 +41,9 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let end = select(0u, n, unit < units);
         for (var i = lane / UNITS; i < end; i += 4u * SLICES) {
             unroll q in 4 {
-            let c$q = list[min(i + $qu * SLICES, n - 1u)];
-            let w$q = weight8(place, c$q, unit);
-            let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
+                let c$q = list[min(i + $qu * SLICES, n - 1u)];
+                let w$q = weight8(place, c$q, unit);
+                let v$q = select(0.0, x[x_at + c$q / 4u][c$q % 4u], i + $qu * SLICES < n);
             }
             unroll q in 4 { sums += w$q * v$q; }
         }

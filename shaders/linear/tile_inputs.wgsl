@@ -1,4 +1,6 @@
 // Reads the inputs of a tile: some inputs of some tokens. Every tiled product uses this module.
+// Slot input: linear/input
+// Slot tile: linear/tile_columns, linear/tile_rows
 import package::linear::stack::{Segment, params};
 import package::slot::input::x;
 import package::slot::tile::UNITS;

@@ -1,6 +1,8 @@
 // Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. A workgroup takes DEPTH values of k at a time, and decodes their weights once, into
 // workgroup memory. A lane keeps (4 x ROW_QUADS) x (4 x TOKEN_QUADS) sums. Each sum adds its products in ascending order of k.
+// Slot tile: linear/tile_columns, linear/tile_rows
+// Slot weight: weight/*
 import package::linear::stack::{params, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -42,20 +44,20 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
         unroll l in W_LOADS { {
-        let u = lane + $lu * LANES;
-        if u < UNITS * TILE_ROWS {
-            unroll e in 8 { {
-            let at = tile_place(TILE_ROWS, u, $eu);
-            w_tile[at.y * W_QUADS + at.x / 4u][at.x % 4u] = w_next_$l[$e / 4][$e % 4];
-            } }
-        }
+            let u = lane + $lu * LANES;
+            if u < UNITS * TILE_ROWS {
+                unroll e in 8 { {
+                    let at = tile_place(TILE_ROWS, u, $eu);
+                    w_tile[at.y * W_QUADS + at.x / 4u][at.x % 4u] = w_next_$l[$e / 4][$e % 4];
+                } }
+            }
         } }
         unroll l in X_LOADS { {
-        let u = lane + $lu * LANES;
-        let line = u / UNITS;
-        if u < UNITS * TILE_TOKENS {
-            unroll e in 8 { x_tile[(8u * (u % UNITS) + $eu) * X_QUADS + line / 4u][line % 4u] = x_next_$l[$e / 4][$e % 4]; }
-        }
+            let u = lane + $lu * LANES;
+            let line = u / UNITS;
+            if u < UNITS * TILE_TOKENS {
+                unroll e in 8 { x_tile[(8u * (u % UNITS) + $eu) * X_QUADS + line / 4u][line % 4u] = x_next_$l[$e / 4][$e % 4]; }
+            }
         } }
         workgroupBarrier();
         unroll l in W_LOADS { w_next_$l = tile_unit(s, TILE_ROWS, k + UNITS, lane + $lu * LANES); }

@@ -2,6 +2,9 @@
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
 // One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16 values of
 // k at a time. A workgroup with fewer than four subgroups needs several rounds, and loads its tiles again in each.
+// Slot tile: linear/tile_columns, linear/tile_rows
+// Slot cooperative: lib/cooperative16, lib/cooperative8
+// Slot weight: weight/f16, weight/i4, weight/i8, weight/i8rc, weight/nf4_table
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;
@@ -42,8 +45,8 @@ fn fetch(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
 // Writes the loaded units to workgroup memory, as f16.
 fn put(lane: u32) {
     unroll l in 2 { unroll e in 8 { {
-    let at = tile_place(TILE_ROWS, lane + $lu * LANES, $eu);
-    w_tile[at.x * STRIDE + at.y] = f16(w_next_$l[$e / 4][$e % 4]);
+        let at = tile_place(TILE_ROWS, lane + $lu * LANES, $eu);
+        w_tile[at.x * STRIDE + at.y] = f16(w_next_$l[$e / 4][$e % 4]);
     } } }
     let at = lane / UNITS * STRIDE + 8u * (lane % UNITS);
     unroll e in 8 { x_tile[at + $eu] = f16(clamp(x_next[$e / 4][$e % 4], -F16_MAX, F16_MAX)); }
@@ -81,21 +84,16 @@ fn main(
             workgroupBarrier();
             // The next tiles are loaded while the current tiles are multiplied.
             fetch(s, t0, n, k + UNITS, lane);
-            unroll d in DEPTH_BLOCKS {
-            {
+            unroll d in DEPTH_BLOCKS { {
                 // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
-                unroll a in ROW_BLOCKS {
-                {
+                unroll a in ROW_BLOCKS { {
                     let w = coopLoadT<Left>(&w_tile[(row0 + $au * SIZE) * STRIDE + $du * SIZE], STRIDE);
                     unroll b in TOKEN_BLOCKS { sum_$a_$b = coopMultiplyAdd(w, v_$b, sum_$a_$b); }
-                }
-                }
-            }
-            }
+                } }
+            } }
         }
-        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS {
-        {
+        unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { {
             workgroupBarrier();
             coopStore(sum_$a_$b, &sums[strip * SIZE * SIZE], SIZE);
             workgroupBarrier();
@@ -106,8 +104,7 @@ fn main(
                     finish(s.epilogue, token, row, sums[strip * SIZE * SIZE + i]);
                 }
             }
-        }
-        } }
+        } } }
         workgroupBarrier();
     }
 }

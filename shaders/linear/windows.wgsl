@@ -2,6 +2,7 @@
 // The kernel reads weights and inputs through uniform bindings. Software adapters read uniform bindings many times faster than storage bindings.
 // One dispatch per block of rows and TOKENS tokens. The block is cut along its width into eight tiles. One lane per (4 x QUADS) rows, and no
 // barriers. The order of a sum does not depend on TOKENS.
+// Slot scale: scale/*
 import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
@@ -45,8 +46,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let tile = Place(0u, 0u, params.tile_units, params.rows);
     let scales = Place(0u, 0u, params.units, params.rows);
     let block = group.x * LANES * 4u * QUADS;
-    unroll i in 8 {
-    {
+    unroll i in 8 { {
         let first = min($iu * params.tile_units, params.units);
         let end = min(first + params.tile_units, params.units);
         for (var k = first; k < end;) {
@@ -55,8 +55,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll t in TOKENS { unroll q in QUADS { var part_$q_$t = vec4(0.0); } }
             for (; k < stop; k++) {
                 unroll q in QUADS {
-                let w$q = quad$i(tile, row_$q, k - first);
-                let c$q = columns(scales, row_$q, block, k);
+                    let w$q = quad$i(tile, row_$q, k - first);
+                    let c$q = columns(scales, row_$q, block, k);
                 }
                 unroll t in TOKENS { {
                     let x8 = mat2x4<f32>(x[x_at_$t + 2u * k], x[x_at_$t + 2u * k + 1u]);
@@ -65,9 +65,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             }
             unroll t in TOKENS { unroll q in QUADS { sum_$q_$t += rows_$q * part_$q_$t; } }
         }
-    }
-    }
+    } }
     unroll t in TOKENS { if params.t0 + $tu < n { unroll q in QUADS { unroll r in 4 {
-    if row0 + 4u * $qu + $ru < params.rows { finish(params.epilogue, params.t0 + $tu, row0 + 4u * $qu + $ru, sum_$q_$t[$r]); }
+        if row0 + 4u * $qu + $ru < params.rows { finish(params.epilogue, params.t0 + $tu, row0 + 4u * $qu + $ru, sum_$q_$t[$r]); }
     } } } }
 }

@@ -1,5 +1,7 @@
 // A column-major matrix in a storage buffer: `[channels, rows / 8]` units. A unit has the weights of eight rows for one input channel. The
 // units of a channel are adjacent, so adjacent lanes read adjacent 16-byte words. Fills the shader slot `matrix`.
+// Slot scale: scale/affine, scale/none, scale/rows
+// Slot weight: weight/f16, weight/f32, weight/i4, weight/i8, weight/i8rc, weight/nf4_table
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};

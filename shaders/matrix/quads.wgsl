@@ -1,5 +1,7 @@
 // Loads one unit (eight weights) of each of four rows at once. A 16-byte word has the units of SHARERS rows. SHARERS is 1 if a unit fills
 // one word or more.
+// Slot matrix: matrix/rows, matrix/windows, matrix/windows_scaled
+// Slot weight: weight/*
 import package::matrix::dots::Quad;
 import package::matrix::place::Place;
 import package::slot::matrix::{w0};
@@ -21,25 +23,25 @@ struct Words {
 // words<i>(p, row, k) returns the words of unit k of rows row ..= row + 3 in tile i, the binding w<i>. quad<i>(p, row, k) returns the codes in
 // these words. `row` is a multiple of four. The buffer is padded to whole groups of four rows, and the padding is not used.
 unroll i in TILES {
-fn words$i(p: Place, row: u32, k: u32) -> Words {
-    let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
-    let next = p.units * WORDS;
-    let a = w$i[at];
-    var b = a;
-    var c = a;
-    var d = a;
-    if SHARERS == 1u { b = w$i[at + next]; }
-    if SHARERS <= 2u {
-        c = w$i[at + 2u / SHARERS * next];
-        d = c;
+    fn words$i(p: Place, row: u32, k: u32) -> Words {
+        let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
+        let next = p.units * WORDS;
+        let a = w$i[at];
+        var b = a;
+        var c = a;
+        var d = a;
+        if SHARERS == 1u { b = w$i[at + next]; }
+        if SHARERS <= 2u {
+            c = w$i[at + 2u / SHARERS * next];
+            d = c;
+        }
+        if SHARERS == 1u { d = w$i[at + 3u * next]; }
+        if WORDS == 1u { return Words(a, b, c, d, a, b, c, d); }
+        let e = at + 1u;
+        return Words(a, b, c, d, w$i[e], w$i[e + next], w$i[e + 2u * next], w$i[e + 3u * next]);
     }
-    if SHARERS == 1u { d = w$i[at + 3u * next]; }
-    if WORDS == 1u { return Words(a, b, c, d, a, b, c, d); }
-    let e = at + 1u;
-    return Words(a, b, c, d, w$i[e], w$i[e + next], w$i[e + 2u * next], w$i[e + 3u * next]);
-}
 
-fn quad$i(p: Place, row: u32, k: u32) -> Quad { return quad(words$i(p, row, k)); }
+    fn quad$i(p: Place, row: u32, k: u32) -> Quad { return quad(words$i(p, row, k)); }
 }
 
 // Returns the codes in the words of one unit of each of four rows.

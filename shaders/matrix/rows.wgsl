@@ -1,5 +1,7 @@
 // A matrix in a storage buffer: the codes of all rows, then all scales. matrix/quads describes the order of the codes. Fills the shader slot
 // `matrix`.
+// Slot scale: scale/*
+// Slot weight: weight/*
 import package::matrix::place::Place;
 import package::slot::scale::scaled;
 import package::slot::weight::{SHARERS, WORDS, decode};

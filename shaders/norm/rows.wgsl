@@ -1,6 +1,7 @@
 // Layer norm or RMS norm of each row:
 //   y = (x - mean) / sqrt(var + eps) * g + b   biased variance, in two passes; in an RMS norm mean and b are zero
 // One workgroup per row; each lane takes a part of the width. Rows are all tokens, or only the tokens whose logits are requested.
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::{n_rows, output_row};
 import package::slot::reduce::{WG, reduce_sum};
 

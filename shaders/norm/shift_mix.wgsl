@@ -2,6 +2,7 @@
 // One workgroup per token; each lane takes a part of the width. p comes from the row above or, in the first row of a run, from the state
 // `shift`. Each workgroup also normalises the row above, which is cheaper than waiting for another workgroup. x_hat of a run's last row becomes
 // the run's new state (`shift_out` in lib/cursor). If `with_inputs` is 1, x_hat and p are stored as two more planes of `mixed`.
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 

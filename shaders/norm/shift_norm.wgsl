@@ -2,6 +2,7 @@
 // One workgroup per token and column; each lane takes a part of the width. The first column of x is in `a`, the second and the third are in `b`.
 // p comes from the row above or, in the first row of a run, from the state `shift`. x of a run's last row becomes the run's new state
 // (`shift_out` in lib/cursor).
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 

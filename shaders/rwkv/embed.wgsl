@@ -1,5 +1,7 @@
 // Looks up embeddings and normalises them: x[t] = LN0(E[token]) One workgroup per token; each lane takes a part of the width. A large table has
 // several pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row writes x[t].
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
+// Slot matrix: matrix/rows
 import package::lib::cursor::{n_tokens, row_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::matrix::place::Place;

@@ -16,9 +16,9 @@ unroll j in LOADS { var<private> next_$j: vec4<f32>; }
 // token to the next, `n` the number of tokens that remain.
 fn prefetch(at: u32, stride: u32, n: u32, lane: u32) {
     unroll j in LOADS {
-    if (lane + $ju * LANES) / ELEMENTS < min(n, STAGE) {
-        next_$j = feed[at + (lane + $ju * LANES) / ELEMENTS * stride + (lane + $ju * LANES) % ELEMENTS];
-    }
+        if (lane + $ju * LANES) / ELEMENTS < min(n, STAGE) {
+            next_$j = feed[at + (lane + $ju * LANES) / ELEMENTS * stride + (lane + $ju * LANES) % ELEMENTS];
+        }
     }
 }
 
@@ -26,7 +26,7 @@ fn prefetch(at: u32, stride: u32, n: u32, lane: u32) {
 fn publish(at: u32, stride: u32, lane: u32) {
     workgroupBarrier();
     unroll j in LOADS {
-    if lane + $ju * LANES < STAGE * ELEMENTS { staged[lane + $ju * LANES] = next_$j; }
+        if lane + $ju * LANES < STAGE * ELEMENTS { staged[lane + $ju * LANES] = next_$j; }
     }
     workgroupBarrier();
 }

@@ -1,6 +1,9 @@
 // The time mix of RWKV-5, 6 or 7 from projections to gated output, for few tokens (formulas: rwkv/wkv, rwkv/wkv_out). One workgroup per
 // head and run; one lane per channel. A lane keeps the state row of its channel in registers. A module in the shader slot `head` prepares
 // each token: rwkv/head6 or rwkv/head7.
+// Slot reduce: lib/reduce, lib/reduce_subgroup
+// Slot head: rwkv/head6, rwkv/head7
+// Slot state: rwkv/state_f16, rwkv/state_f32
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::reduce::{WG, reduce_sum};
 import package::rwkv::head_params::{params, vectors, feed};
@@ -35,8 +38,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         } else {
             sums = vec4(0.0);
             unroll q in QUARTERS {
-            row_$q = row_$q * feed[QUARTERS + $qu] - s * feed[2u * QUARTERS + $qu] + token.v * feed[3u * QUARTERS + $qu];
-            sums += row_$q * feed[4u * QUARTERS + $qu];
+                row_$q = row_$q * feed[QUARTERS + $qu] - s * feed[2u * QUARTERS + $qu] + token.v * feed[3u * QUARTERS + $qu];
+                sums += row_$q * feed[4u * QUARTERS + $qu];
             }
             o = dot(sums, vec4(1.0));
         }

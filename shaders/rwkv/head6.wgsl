@@ -1,5 +1,6 @@
 // Prepares a token for the recurrence of RWKV-5 and 6 (formulas: rwkv/wkv6_prepare). Fills the shader slot `head`. If the decay depends on the
 // token (RWKV-6), the module also multiplies by the low-rank matrix of the decay. One lane per channel.
+// Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::activation::activate;
 import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};

@@ -1,5 +1,6 @@
 // Prepares a token for the recurrence of RWKV-7 (formulas: rwkv/wkv7_prepare). Fills the shader slot `head`. The module also multiplies by the
 // low-rank matrices w2, a2, g2 and v2. One lane per channel.
+// Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::activation::{activate, sigmoid};
 import package::slot::reduce::reduce_sum;
 import package::rwkv::head_params::{Token, params, vectors, bias, projected, low_rank, put};

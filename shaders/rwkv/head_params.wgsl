@@ -1,4 +1,5 @@
 // Parameters, bindings and helpers that rwkv/head shares with the modules of its shader slot `head`.
+// Slot matrix: matrix/rows
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 import package::constants::{QUARTERS, AHEAD};
@@ -63,8 +64,8 @@ fn low_rank(n: u32, t: u32, c: u32) -> vec4<f32> {
         var u = 0u;
         for (; u + AHEAD <= m.y; u += AHEAD) {
             unroll a in AHEAD {
-            let w_$a = weight8(place, c, u + $au);
-            let x_$a = mat2x4(proj[at + 2u * (u + $au)], proj[at + 2u * (u + $au) + 1u]);
+                let w_$a = weight8(place, c, u + $au);
+                let x_$a = mat2x4(proj[at + 2u * (u + $au)], proj[at + 2u * (u + $au) + 1u]);
             }
             unroll a in AHEAD { sum += w_$a[0] * x_$a[0] + w_$a[1] * x_$a[1]; }
         }

@@ -8,6 +8,8 @@
 // rows of the state from row `first` on. Row `first` must be the first row of a head. If the run began in an earlier dispatch, its state is
 // already in the page that it writes. After every token, the state is rounded to the format in which it is stored. So results do not depend on
 // how a text is cut into steps.
+// Slot feed: rwkv/feed, rwkv/feed_window
+// Slot state: rwkv/state_f16, rwkv/state_f32
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::{LANES, STAGE, fed, prefetch, publish};
 import package::slot::state::{load4, store4, kept};
@@ -81,8 +83,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             } else {
                 sums = vec4(0.0);
                 unroll q in QUARTERS {
-                row_$q = row_$q * fed(j, QUARTERS + $qu) - s * fed(j, 2u * QUARTERS + $qu) + v * fed(j, 3u * QUARTERS + $qu);
-                sums += row_$q * fed(j, 4u * QUARTERS + $qu);
+                    row_$q = row_$q * fed(j, QUARTERS + $qu) - s * fed(j, 2u * QUARTERS + $qu) + v * fed(j, 3u * QUARTERS + $qu);
+                    sums += row_$q * fed(j, 4u * QUARTERS + $qu);
                 }
                 o = dot(sums, vec4(1.0));
             }

@@ -1,6 +1,7 @@
 // Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head in `feed`, copies v to `values`, and computes (u is a learnt vector)
 //   bonus = (sum over j of r[j] u[j] k[j]) v
 // One workgroup per token and head; each lane takes some of the head's channels.
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 

@@ -19,9 +19,9 @@ var<private> late: array<Side, SPAN>;
 // Loads the lane's column of all vectors.
 fn load(span: Span, lane: u32) {
     unroll t in 16 {
-    late[$t] = loaded(span.n, $tu, 0u, lane, 0.0);
-    w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
-    early[$t] = loaded(span.n, $tu, 2u, lane, 0.0);
+        late[$t] = loaded(span.n, $tu, 0u, lane, 0.0);
+        w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
+        early[$t] = loaded(span.n, $tu, 2u, lane, 0.0);
     }
 }
 
@@ -37,24 +37,24 @@ fn finish(span: Span, head: u32, lane: u32) {
     var v: array<f32, SPAN>;
     var out: array<f32, SPAN>;
     unroll t in 16 {
-    v[$t] = value(span, $tu, head, lane, 0u);
-    out[$t] = value(span, $tu, head, lane, params.bonus);
+        v[$t] = value(span, $tu, head, lane, 0u);
+        out[$t] = value(span, $tu, head, lane, params.bonus);
     }
     var p = 1.0;
     unroll d in 16 {
-    early[15 - $d] *= p;
-    p *= w[15 - $d];
+        early[15 - $d] *= p;
+        p *= w[15 - $d];
     }
     store(0u, 1u, lane, p);
     p = 1.0;
     unroll t in 16 {
-    late[$t] *= p;
-    p *= w[$t];
-    unroll s in 16 { if $s < $t { out[$t] += left[$tu * SPAN + $su] * v[$s]; } }
+        late[$t] *= p;
+        p *= w[$t];
+        unroll s in 16 { if $s < $t { out[$t] += left[$tu * SPAN + $su] * v[$s]; } }
     }
     unroll t in 16 { if $tu < span.n {
-    store($tu, 0u, lane, late[$t]);
-    store($tu, 2u, lane, early[$t]);
-    store_y($tu, lane, out[$t]);
+        store($tu, 0u, lane, late[$t]);
+        store($tu, 2u, lane, early[$t]);
+        store_y($tu, lane, out[$t]);
     } }
 }

@@ -2,6 +2,7 @@
 //   kappa = k k_k / max(|k k_k|, 1e-12)   b = kappa a   k' = k (1 + (a - 1) k_a)
 //   v' = v + (v_first - v) mix   (layer 0: v_first = v)   bonus = (sum over j of r[j] k'[j] r_k[j]) v'
 // One workgroup per token and head; each lane takes some of the head's channels.
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 

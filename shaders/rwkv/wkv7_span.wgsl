@@ -25,11 +25,11 @@ var<private> late: array<Side, SPAN>;
 // Loads the lane's column of all vectors.
 fn load(span: Span, lane: u32) {
     unroll t in 16 {
-    late[$t].x = loaded(span.n, $tu, 0u, lane, 0.0);
-    w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
-    early[$t].x = loaded(span.n, $tu, 2u, lane, 0.0);
-    early[$t].y = loaded(span.n, $tu, 3u, lane, 0.0);
-    late[$t].y = loaded(span.n, $tu, 4u, lane, 0.0);
+        late[$t].x = loaded(span.n, $tu, 0u, lane, 0.0);
+        w[$t] = loaded(span.n, $tu, 1u, lane, 1.0);
+        early[$t].x = loaded(span.n, $tu, 2u, lane, 0.0);
+        early[$t].y = loaded(span.n, $tu, 3u, lane, 0.0);
+        late[$t].y = loaded(span.n, $tu, 4u, lane, 0.0);
     }
 }
 
@@ -38,8 +38,8 @@ fn product(x: Side, y: Side) -> Pair { return vec4(x.x * y, x.y * y); }
 // Returns the lane's part of r[t] . b[t] and r[t] . k[t]. Four lanes share a token. Also multiplies r by w, which the sums B and K need.
 fn diagonal(lane: u32) -> Pair {
     unroll i in 8 {
-    left[$iu * STRIDE + lane] = late[$i].y * early[$i];
-    right[$iu * STRIDE + lane] = late[$i + 8].y * early[$i + 8];
+        left[$iu * STRIDE + lane] = late[$i].y * early[$i];
+        right[$iu * STRIDE + lane] = late[$i + 8].y * early[$i + 8];
     }
     unroll t in 16 { late[$t].y *= w[$t]; }
     workgroupBarrier();
@@ -60,32 +60,31 @@ fn finish(span: Span, head: u32, lane: u32) {
     var x: array<f32, SPAN>;
     var p = 1.0;
     unroll d in 16 {
-    early[15 - $d] *= p;
-    p *= w[15 - $d];
+        early[15 - $d] *= p;
+        p *= w[15 - $d];
     }
     unroll t in 16 { if $tu < span.n {
-    store($tu, 2u, lane, early[$t].x);
-    store($tu, 3u, lane, early[$t].y);
+        store($tu, 2u, lane, early[$t].x);
+        store($tu, 3u, lane, early[$t].y);
     } }
     store(0u, 1u, lane, p);
     p = 1.0;
     unroll t in 16 {
-    late[$t] *= p;
-    p *= w[$t];
+        late[$t] *= p;
+        p *= w[$t];
     }
     unroll t in 16 { v[$t] = value(span, $tu, head, lane, 0u); }
     // Round t of this loop replaces `late[t]` by (W[t], Q[t]).
-    unroll t in 16 {
-    {
+    unroll t in 16 { {
         var wq = late[$t];
         var xy = vec2(0.0);
         unroll s in 16 {
-        if $s < $t {
-            let lm = left[$tu * SPAN + $su];
-            let bk = right[$tu * SPAN + $su];
-            wq -= vec2(lm.x, bk.x) * late[$s].x;
-            xy += vec2(lm.y, bk.y) * v[$s] - vec2(lm.x, bk.x) * x[$s];
-        }
+            if $s < $t {
+                let lm = left[$tu * SPAN + $su];
+                let bk = right[$tu * SPAN + $su];
+                wq -= vec2(lm.x, bk.x) * late[$s].x;
+                xy += vec2(lm.y, bk.y) * v[$s] - vec2(lm.x, bk.x) * x[$s];
+            }
         }
         let bk = right[$tu * SPAN + $tu];
         late[$t] = vec2(wq.x, wq.y - bk.x * wq.x);
@@ -96,6 +95,5 @@ fn finish(span: Span, head: u32, lane: u32) {
             store($tu, 4u, lane, late[$t].y);
             store_y($tu, lane, xy.y + bk.y * v[$t] - bk.x * xy.x);
         }
-    }
-    }
+    } }
 }

@@ -6,6 +6,7 @@
 // four rows from row 4 (lane / 16) on, four columns from column 4 (lane % 16) on. The lane also computes y and s of token lane % 16 for these
 // four rows.
 // After every span, the state is rounded to the format in which it is stored. The kernel rwkv/wkv rounds the state after every token.
+// Slot state: rwkv/state_f16, rwkv/state_f32
 import package::lib::cursor::{n_runs, run_at};
 import package::rwkv::spans::SPAN;
 import package::slot::state::{load4, store4, kept};
@@ -48,10 +49,10 @@ unroll j in 8 { var<private> next_$j: vec4<f32>; }
 // would make loads wait for each other.
 fn prefetch(first: u32, end: u32, at: u32, one: u32, two: u32, lane: u32) {
     unroll j in 8 {
-    if $ju < 4u * SIDES {
-        let t = min(first + lane / 16u + $ju % 4u * 4u, end - 1u);
-        next_$j = feed[at + t * params.feed_stride + select(one, two, $ju >= 4u) * QUARTERS + min(lane % 16u, QUARTERS - 1u)];
-    }
+        if $ju < 4u * SIDES {
+            let t = min(first + lane / 16u + $ju % 4u * 4u, end - 1u);
+            next_$j = feed[at + t * params.feed_stride + select(one, two, $ju >= 4u) * QUARTERS + min(lane % 16u, QUARTERS - 1u)];
+        }
     }
 }
 
@@ -72,8 +73,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = head * VECTORS * QUARTERS;
     let column = min(q, QUARTERS - 1u);
     unroll m in 4 {
-    let row_$m = head * HEAD + min(i + $mu, HEAD - 1u);
-    var tile_$m = load4((run.page_in * params.width + row_$m) * QUARTERS + column);
+        let row_$m = head * HEAD + min(i + $mu, HEAD - 1u);
+        var tile_$m = load4((run.page_in * params.width + row_$m) * QUARTERS + column);
     }
     prefetch(run.first_row, end, at, 0u, 4u, lane);
     for (var first = run.first_row; first < end; first += SPAN) {
@@ -85,8 +86,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         // The lane's token. Lanes after the last token repeat this token. Their results are not used.
         let t = min(first + q, end - 1u);
         unroll m in 4 {
-        let v_$m = values[t * params.values_stride + row_$m];
-        let o_$m = y[t * params.stride + row_$m];
+            let v_$m = values[t * params.values_stride + row_$m];
+            let o_$m = y[t * params.stride + row_$m];
         }
         var x = vec4(0.0);
         if DELTA == 1u { x = feed[at + t * params.feed_stride + QUARTERS + min(i / 4u, QUARTERS - 1u)] * select(1.0, 0.0, q == 0u); }
@@ -99,8 +100,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             unroll m in 4 { {
                 let row = rows[(4u * quarter + $mu) * STRIDE + j + $au];
                 unroll c in 4 {
-                if DELTA == 1u { removed_$m += row[$c] * w_j[$c]; }
-                read_$m += row[$c] * q_j[$c];
+                    if DELTA == 1u { removed_$m += row[$c] * w_j[$c]; }
+                    read_$m += row[$c] * q_j[$c];
                 }
             } }
         } } }

@@ -1,6 +1,7 @@
 // Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
 // GN is a layer norm of each head with biased variance, g_x its weight and b_x its bias. g is the gate. Only v7 adds the bonus here. v5.0 has no
 // gate. One workgroup per token and head; each lane takes some of the head's channels.
+// Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
 

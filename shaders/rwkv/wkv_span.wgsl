@@ -8,6 +8,7 @@
 // Every pair (t, s) with s < t belongs to one block of one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
 // One workgroup per head and span, one lane per column. If a span has fewer than SPAN tokens, the missing tokens have w = 1, and their other
 // vectors are zero.
+// Slot rule: rwkv/wkv6_span, rwkv/wkv7_span
 import package::rwkv::spans::{SPAN, span_at};
 import package::rwkv::wkv_span_params::{LANES, STRIDE, left, right, w, begin};
 import package::slot::rule::{Pair, DIAGONAL, early, late, load, product, diagonal, keep, finish};
@@ -27,18 +28,17 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         workgroupBarrier();
     }
     var p = 1.0;
-    unroll l in 4 {
-    {
+    unroll l in 4 { {
         const HALF = 8u >> $lu;
         unroll i in 8 {
-        if $iu % HALF == 0u { p = 1.0; }
-        left[$iu * STRIDE + lane] = p * late[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
-        p *= w[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
+            if $iu % HALF == 0u { p = 1.0; }
+            left[$iu * STRIDE + lane] = p * late[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
+            p *= w[$iu / HALF * 2u * HALF + HALF + $iu % HALF];
         }
         unroll i in 8 {
-        if $iu % HALF == 0u { p = 1.0; }
-        right[($iu / HALF * HALF + HALF - 1u - $iu % HALF) * STRIDE + lane] = p * early[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
-        p *= w[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
+            if $iu % HALF == 0u { p = 1.0; }
+            right[($iu / HALF * HALF + HALF - 1u - $iu % HALF) * STRIDE + lane] = p * early[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
+            p *= w[$iu / HALF * 2u * HALF + HALF - 1u - $iu % HALF];
         }
         workgroupBarrier();
         let pair = lane >> $lu;
@@ -51,10 +51,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         parts[$lu * LANES + lane] = sum;
         workgroupBarrier();
-    }
-    }
-    unroll i in 4 {
-    {
+    } }
+    unroll i in 4 { {
         let t = lane / SPAN + 4u * $iu;
         let s = lane % SPAN;
         // The level of the pair has h = 2^half: `half` is the highest bit in which t and s differ.
@@ -67,8 +65,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var sum = Pair();
         unroll a in 8 { sum += select(Pair(), parts[first + min($au, n - 1u)], $au < n); }
         if is_pair || (s == t && DIAGONAL) { keep(t * SPAN + s, sum); }
-    }
-    }
+    } }
     workgroupBarrier();
     finish(span, group.x, lane);
 }

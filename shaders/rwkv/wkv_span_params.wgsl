@@ -1,5 +1,6 @@
 // Parameters, bindings and memory that rwkv/wkv_span shares with the modules of its shader slot `rule`. One lane per column of the state. Lane i
 // has column i and row i.
+// Slot rule: rwkv/wkv6_span, rwkv/wkv7_span
 import package::rwkv::spans::{Span, SPAN};
 import package::slot::rule::{Side};
 import package::constants::{HEAD, QUARTERS, VECTORS};

@@ -3,6 +3,7 @@
 //   W[row, k] = c[row, k] rx[row] ry[k] + mx[row] + my[k]
 //   sum over k of W[row, k] x[k] = rx[row] sum of c[row, k] ry[k] x[k] + mx[row] sum of x[k] + sum of my[k] x[k]
 // Fills the shader slot `scale`; scale/none describes each function.
+// Slot matrix: matrix/columns, matrix/rows, matrix/windows_scaled
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;

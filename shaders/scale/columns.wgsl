@@ -1,5 +1,6 @@
 // One f16 scale per 64 weights of a column. A word of 16 bytes has the scales of eight columns: `[rows / 64, units]` words. Fills the shader
 // slot `scale`; scale/none describes each function.
+// Slot matrix: matrix/rows, matrix/windows_scaled
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;

@@ -1,5 +1,6 @@
 // One f16 scale per 64 weights of a row. A word of 16 bytes has the scales of eight rows: `[rows / 8, blocks]` words. Fills the shader slot
 // `scale`; scale/none describes each function.
+// Slot matrix: matrix/columns, matrix/rows, matrix/windows_scaled
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;

@@ -103,7 +103,7 @@ impl Engine {
     ///
     /// # Errors
     /// `Interrupted` after `Break` from `on_read`; `Memory` if no further state can be pinned; the errors of [`Batcher::add`](crate::session::Batcher)
-    /// and of the job.
+    /// and of the text.
     pub(crate) fn pass(
         &self,
         passage: Passage,

@@ -1,6 +1,6 @@
 //! Passages and pinned states: texts that conversations read and generate on an engine, and points to which they return.
 //!
-//! A passage is one job of the engine, beside the jobs of requests. After each step of its prefill and after each token, the engine's thread waits for
+//! A passage is one text of the engine, beside the texts of requests. After each step of its prefill and after each token, the engine's thread waits for
 //! the caller. So a caller can end the text at exactly this token, and the state after the passage has read exactly its text.
 
 use super::prefix::PrefixCache;

@@ -1,5 +1,5 @@
 //! The engine's thread. Gives slots to requests, runs steps and sends events. A request has one or several continuations, and each continuation is
-//! one job of the batcher.
+//! one text of the batcher.
 
 mod admit;
 mod keep;
@@ -275,7 +275,7 @@ impl Scheduler {
         }
     }
 
-    /// Closes the slots that the batcher kept for cancelled jobs. A job is a continuation in the batcher.
+    /// Closes the slots that the batcher kept for cancelled texts.
     fn close_kept(&mut self) {
         for kept in self.batcher.take_kept() {
             let _ = self.batcher.session_mut().close(kept.slot);
@@ -325,7 +325,7 @@ impl Scheduler {
                 self.report_prefills();
                 self.report_saved();
             }
-            // After an error, the contents of all slots are unknown, so no job can continue.
+            // After an error, the contents of all slots are unknown, so no text can continue.
             Err(e) => {
                 self.passages.fail(&e, &mut self.batcher);
                 self.close_kept();
@@ -400,7 +400,7 @@ impl Scheduler {
     }
 }
 
-/// Adds an event of the batcher to the continuation of `job`, and sends the event to the reader of the request.
+/// Adds an event of the batcher to the continuation of `text`, and sends the event to the reader of the request.
 fn on_event(sequences: &mut HashMap<TextId, Sequence>, running: &HashMap<u64, Running>, job: TextId, event: &session::TokenEvent<'_>) {
     let Some(sequence) = sequences.get_mut(&job) else { return };
     let Some(request) = running.get(&sequence.request) else { return };

@@ -2,12 +2,14 @@
 //!
 //! The page has facts about the host, the results of three checks, and estimates of speed. The first check compares every kernel with its reference implementation
 //! on the CPU. The second check compares the built-in model's logits with golden logits. The third check measures how fast weights are read. The
-//! exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check.
+//! exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check. With `--kernel`, prints the text of a kernel
+//! instead.
 
 mod golden;
 mod host;
 mod kernels;
 mod progress;
+mod show;
 
 use super::model_options::DeviceArgs;
 use super::output::{Output, say};
@@ -45,7 +47,8 @@ Examples:
   wingbeat doctor
   wingbeat doctor --full
   wingbeat doctor --device gpu:1 --out page.txt
-  wingbeat doctor --device cpu --json";
+  wingbeat doctor --device cpu --json
+  wingbeat doctor --kernel linear/matvec --quant i4     print a kernel as the device gets it";
 
 /// Check drivers, GPU kernels and results on this machine
 ///
@@ -57,6 +60,8 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     on: DeviceArgs,
+    #[command(flatten)]
+    show: show::ShowArgs,
     /// Check all kernels at all sizes, with and without the device's optional features, such as subgroups
     #[arg(long)]
     full: bool,
@@ -119,6 +124,9 @@ struct Bandwidth {
 
 /// Runs `wingbeat doctor`. Without `--json`, prints the facts about the host before the checks, because a faulty driver may crash in a check.
 pub fn run(args: Args) -> Outcome {
+    if let Some(name) = &args.show.kernel {
+        return show::run(name, &args.show, &args.on);
+    }
     args.out.iter().try_for_each(|path| args.existing.check(path))?;
     let backend = args.on.backend()?;
     let choice = choose_or_software(&args.on, backend)?;

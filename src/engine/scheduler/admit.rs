@@ -15,7 +15,7 @@ use crate::vocab::Utf8Stream;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// The slot from which the jobs of a request continue. The slot is closed as soon as every job has its own fork. A job is a continuation in the
+/// The slot from which the texts of a request continue. The slot is closed as soon as every text has its own fork. A text is a continuation in the
 /// batcher.
 #[derive(Default)]
 pub(super) struct Beginning {
@@ -64,7 +64,7 @@ impl Scheduler {
         self.last_admitted.insert(namespace.into(), self.n_requests);
     }
 
-    /// Starts the jobs of a request, one per continuation.
+    /// Starts the texts of a request, one per continuation.
     fn begin(&mut self, submission: Submission) -> Result<()> {
         let began = Instant::now();
         let Submission { prepared, events, request, state, at } = submission;
@@ -88,7 +88,7 @@ impl Scheduler {
         {
             from.slot = Some(self.initial(name, request.n)?);
         }
-        // All jobs share the tokens, and so does the request if no token is read yet.
+        // All texts share the tokens, and so does the request if no token is read yet.
         let prompt: Arc<[u32]> = prompt.into();
         let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
         let before: Arc<[u32]> = match speculation.is_on() {
@@ -131,7 +131,7 @@ impl Scheduler {
         self.cache.make_room(request.n, self.batcher.session_mut());
         let added = lent.and_then(|()| self.batcher.add_alike(jobs));
         if let Some(slot) = from.slot {
-            // Every job has a fork of the slot, or no job was added. The slot is no longer needed.
+            // Every text has a fork of the slot, or no text was added. The slot is no longer needed.
             self.batcher.session_mut().close(slot)?;
         }
         if added.is_err() {
@@ -182,14 +182,14 @@ impl Scheduler {
     }
 
     /// Opens a slot with a named state. Before that, moves cache entries off the device until `n + 1` slots are free: one for the state, and one for
-    /// each of the `n` jobs.
+    /// each of the `n` texts.
     fn after_state(&mut self, state: &State, n: usize) -> Result<Beginning> {
         self.cache.make_room(n + 1, self.batcher.session_mut());
         let slot = self.batcher.session_mut().restore(&state.snapshot)?;
         Ok(Beginning { slot: Some(slot), n_tokens: 0, pending: state.pending().to_vec() })
     }
 
-    /// Opens a slot with a tuned initial state. Makes room for `n` jobs, as [`after_state`](Self::after_state) does.
+    /// Opens a slot with a tuned initial state. Makes room for `n` texts, as [`after_state`](Self::after_state) does.
     fn initial(&mut self, name: &str, n: usize) -> Result<Slot> {
         let snapshot = self.shared.initial(name)?;
         self.cache.make_room(n + 1, self.batcher.session_mut());
@@ -205,7 +205,7 @@ impl Scheduler {
         Ok(Beginning { slot: Some(slot), n_tokens, pending })
     }
 
-    /// Opens a slot with the longest prefix of `prompt` in the cache, of at least `fewest` tokens. Makes room for `n` jobs, as
+    /// Opens a slot with the longest prefix of `prompt` in the cache, of at least `fewest` tokens. Makes room for `n` texts, as
     /// [`after_state`](Self::after_state) does. Returns a `Beginning` without a slot if the cache has no such prefix.
     pub(super) fn cached(&mut self, namespace: &str, prompt: &[u32], n: usize, fewest: usize) -> Result<Beginning> {
         let model = self.shared.model.clone();

@@ -1,4 +1,4 @@
-//! Runs the passages of conversations as jobs of the batcher.
+//! Runs the passages of conversations as texts of the batcher.
 
 use super::Scheduler;
 use super::admit::Beginning;
@@ -49,7 +49,7 @@ impl Passages {
         self.running.values().filter(|passage| passage.leaves_forks && passage.n_left() > 0).count()
     }
 
-    /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the job is not a passage.
+    /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the text is not a passage.
     pub fn hear(&mut self, job: TextId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);
@@ -132,7 +132,7 @@ impl Scheduler {
         }
     }
 
-    /// Adds a job that continues `from`, and closes `from`.
+    /// Adds a text that continues `from`, and closes `from`.
     fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
         let session = self.batcher.session_mut();
         // `from` keeps the blocks that it shares with a cache entry, even if the entry has to leave the device.
@@ -168,7 +168,7 @@ impl Scheduler {
         }
     }
 
-    /// Takes a slot that the batcher kept for a passage: pins it, or makes it an entry of the cache. Returns `false` if the job is not a passage.
+    /// Takes a slot that the batcher kept for a passage: pins it, or makes it an entry of the cache. Returns `false` if the text is not a passage.
     pub(super) fn keep_passage(&mut self, job: TextId, slot: Slot, is_end: bool, tokens: &[u32]) -> Result<bool> {
         let is_last = self.sequences.is_empty() && self.passages.n_running() == 1;
         let Some(passage) = self.passages.running.get_mut(&job) else { return Ok(false) };
@@ -187,7 +187,7 @@ impl Scheduler {
         self.cache.insert(&space.name, read, slot, session).map(|()| true)
     }
 
-    /// Ends a passage. Returns `done` if the job is not a passage.
+    /// Ends a passage. Returns `done` if the text is not a passage.
     pub(super) fn end_passage(&mut self, done: Done) -> Option<Done> {
         let Some(mut passage) = self.passages.running.remove(&done.id) else { return Some(done) };
         passage.tell(0);

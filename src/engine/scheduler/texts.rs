@@ -1,4 +1,4 @@
-//! Requests for vectors and scores. Such a request has any number of texts, and each text is one job of the batcher.
+//! Requests for vectors and scores. Such a request has any number of texts.
 
 use super::Scheduler;
 use crate::engine::event::Event;
@@ -62,7 +62,7 @@ impl Scheduler {
         let (mut of, mut states) = (Vec::new(), Vec::new());
         let mut failed = None;
         for (job, state) in self.batcher.take_states() {
-            // A cancelled job has no sequence.
+            // A cancelled text has no sequence.
             let Some(sequence) = self.sequences.get(&job) else { continue };
             of.push((sequence.request, sequence.index));
             match state {

@@ -3,14 +3,14 @@
 //! `import package::slot::weight::{decode};` imports from a slot, a placeholder for a module. The recipe names the module that fills the
 //! slot. The module must define or import each name in the braces. The composer generates the module `constants` from the recipe.
 //!
-//! `unroll i in N { … $i … }` repeats its body N times; N is a number or a constant of the recipe. Compilers of software adapters do not
-//! unroll loops themselves.
+//! `unroll i in N { … $i … }` repeats its body N times, each time on new lines; N is a number or a constant of the recipe. Compilers of software
+//! adapters do not unroll loops themselves.
 
 use crate::error::{Error, Result};
 use crate::tape::Dispatch;
 
 /// Every shader file: the path below `shaders/` without extension, and the text.
-static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
+pub(super) static SHADERS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/shaders.rs"));
 
 /// Identifies the kernel of a dispatch. Equal recipes compose to equal text.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -32,15 +32,39 @@ impl From<&Dispatch> for Recipe {
 /// # Errors
 /// `Device` if a file, a slot or an imported name is missing.
 pub fn compose(recipe: &Recipe) -> Result<String> {
+    Ok(composed(recipe, false)?.0)
+}
+
+/// A slot of a shader file, and the module that fills it in a recipe.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct SlotUse {
+    /// The file that imports from the slot: its path below `shaders/` without extension.
+    pub file: String,
+    pub slot: String,
+    /// The path of the module below `shaders/` without extension.
+    pub module: String,
+}
+
+/// Returns the slots that the files of a recipe import from, each slot of a file once.
+///
+/// # Errors
+/// The errors of [`compose`].
+pub fn slots(recipe: &Recipe) -> Result<Vec<SlotUse>> {
+    Ok(composed(recipe, false)?.1)
+}
+
+/// Composes the text of a shader, and lists the slots of its files. If `is_marked` is true, a comment names the file before the text of each
+/// file.
+pub(super) fn composed(recipe: &Recipe, is_marked: bool) -> Result<(String, Vec<SlotUse>)> {
     let mut text = String::new();
-    let mut composer = Composer { recipe, done: Vec::new(), wanted: Vec::new() };
+    let mut composer = Composer { recipe, is_marked, done: Vec::new(), wanted: Vec::new(), slots: Vec::new() };
     composer.splice(recipe.shader, &mut text)?;
     composer.check()?;
-    Ok(hoist(&text))
+    Ok((hoist(&text), composer.slots))
 }
 
 /// Lines with `enable` that WGSL requires and naga's parser refuses. naga supports these extensions without such a line.
-const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
+pub(super) const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
 /// Empties the lines of [`NOT_FOR_NAGA`]. All other lines keep their numbers.
 pub fn for_naga(text: &str) -> String {
@@ -83,17 +107,22 @@ fn unroll(text: &str, recipe: &Recipe) -> Result<String> {
     });
     let close = open + close.ok_or_else(broken)?.0;
     let body = &text[open + 1..close];
-    let repeated: String = (0..count).map(|i| body.replace(&format!("${name}"), &i.to_string())).collect();
-    unroll(&format!("{}{repeated}{}", &text[..start], &text[close + 1..]), recipe)
+    let repeated: String = (0..count).map(|i| format!("{}\n", body.trim().replace(&format!("${name}"), &i.to_string()))).collect();
+    let (before, after) = (text[..start].trim_end_matches(' '), text[close + 1..].trim_start_matches(' '));
+    let starts_line = before.is_empty() || before.ends_with('\n');
+    let gap = if starts_line { "" } else { "\n" };
+    unroll(&format!("{before}{gap}{repeated}{}", after.strip_prefix('\n').unwrap_or(after)), recipe)
 }
 
 struct Composer<'a> {
     recipe: &'a Recipe,
+    is_marked: bool,
     /// The modules that are inserted already, each with the names that it defines or imports.
     done: Vec<(String, Vec<String>)>,
     /// Imports to check: the importing file, the module and the imported name. The imports are checked at the end, because modules may import each
     /// other.
     wanted: Vec<(String, String, String)>,
+    slots: Vec<SlotUse>,
 }
 
 impl Composer<'_> {
@@ -109,6 +138,9 @@ impl Composer<'_> {
     }
 
     fn constants(&self, text: &mut String) -> Vec<String> {
+        if self.is_marked {
+            text.push_str("\n// The constants of the recipe.\n\n");
+        }
         text.extend(self.recipe.constants.iter().map(|(name, value)| format!("const {name}: u32 = {value}u;\n")));
         self.recipe.constants.iter().map(|(name, _)| (*name).to_string()).collect()
     }
@@ -124,13 +156,16 @@ impl Composer<'_> {
                 own.extend([line, "\n"]);
                 continue;
             };
-            let (imported, names) = self.import(import)?;
+            let (imported, names) = self.import(module, import)?;
             self.splice(&imported, text)?;
             self.wanted.extend(names.iter().map(|name| (module.to_string(), imported.clone(), (*name).to_string())));
             offered.extend(names.into_iter().map(str::to_string));
         }
         let own = unroll(&own, self.recipe)?;
         offered.extend(definitions(&own));
+        if self.is_marked {
+            text.push_str(&format!("\n// shaders/{module}.wgsl\n\n"));
+        }
         text.push_str(&own);
         Ok(offered)
     }
@@ -143,22 +178,23 @@ impl Composer<'_> {
         }
     }
 
-    /// Parses an import. Returns the imported module and the imported names. `package::lib::cursor::{n_tokens, row_at};` names two items of the file `lib/cursor`.
+    /// Parses an import of a file. Returns the imported module and the imported names. `package::lib::cursor::{n_tokens, row_at};` names two items of the file `lib/cursor`.
     /// `package::slot::weight::decode;` names one item of the module that fills the slot `weight`.
-    fn import<'t>(&self, import: &'t str) -> Result<(String, Vec<&'t str>)> {
+    fn import<'t>(&mut self, file: &str, import: &'t str) -> Result<(String, Vec<&'t str>)> {
         let path = import.trim().strip_prefix("package::").and_then(|p| p.strip_suffix(';')).and_then(|p| p.rsplit_once("::"));
         let Some((path, names)) = path else {
             return Err(self.wrong(format!("cannot read `import {import}`")));
         };
-        let module = match path.strip_prefix("slot::") {
-            None => path,
-            Some(slot) => match self.recipe.modules.iter().find(|(filled, _)| *filled == slot) {
-                Some((_, module)) => module.as_str(),
-                None => return Err(self.wrong(format!("the slot {slot} is not filled"))),
-            },
-        };
         let names = names.trim_matches(['{', '}']).split(',').map(str::trim).collect();
-        Ok((module.replace("::", "/"), names))
+        let Some(slot) = path.strip_prefix("slot::") else { return Ok((path.replace("::", "/"), names)) };
+        let Some((_, module)) = self.recipe.modules.iter().find(|(filled, _)| *filled == slot) else {
+            return Err(self.wrong(format!("the slot {slot} is not filled")));
+        };
+        let found = SlotUse { file: file.to_string(), slot: slot.to_string(), module: module.replace("::", "/") };
+        if !self.slots.contains(&found) {
+            self.slots.push(found.clone());
+        }
+        Ok((found.module, names))
     }
 
     fn wrong(&self, text: String) -> Error {

@@ -1,0 +1,29 @@
+//! Tests `doctor --kernel`, which prints a kernel as the device gets it.
+
+use crate::cli::{code, refused, run, stderr, stdout};
+use crate::support::devices;
+
+#[test]
+fn a_kernel_is_printed_as_the_device_gets_it() {
+    let list = stdout(&run(&["doctor", "--kernel", "list"]));
+    assert!(list.lines().count() > 20 && list.lines().any(|line| line.starts_with("linear/matvec  ")), "{list}");
+    let show = |args: &[&str]| run(&[&["doctor", "--kernel"], args].concat());
+    refused(&show(&["matvek"]), 1, "did you mean linear/matvec");
+    refused(&show(&["zzz"]), 1, "--kernel list");
+    refused(&show(&["matvec", "--quant", "i5"]), 2, "--quant");
+    refused(&show(&["matvec", "--json"]), 2, "--json");
+    refused(&show(&["matvec", "--device", "cpu"]), 3, "the device cpu has no kernels");
+    if !devices().contains(&"gpu") {
+        return;
+    }
+    let output = show(&["matvec", "--quant", "i4", "--device", "gpu"]);
+    let text = stdout(&output);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    assert!(text.starts_with("// The kernel linear/matvec for weights in i4.\n// Device gpu:0, "), "{text}");
+    assert!(text.contains("\n// Slot weight: weight/i4\n") && text.contains("\nfn main("), "{text}");
+    assert!(!text.contains("\nimport ") && !text.contains("unroll ") && !text.contains('$'), "{text}");
+    assert!(stderr(&output).contains("note: variant 1 of "), "{}", stderr(&output));
+    let second = stdout(&show(&["linear/matvec", "--quant", "i4", "--device", "gpu", "--variant", "2"]));
+    assert!(second != text && second.contains("\nfn main("));
+    refused(&show(&["matvec", "--device", "gpu", "--variant", "9999"]), 1, "--variant: expected a variant from 1 to ");
+}
