@@ -21,7 +21,8 @@ fn visit_page(folder: &Path, prefix: &str, lines: &mut String) {
     println!("cargo:rerun-if-changed={}", folder.display());
     let mut paths: Vec<_> = fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path()).collect();
     paths.sort();
-    for path in paths {
+    // The page's package.json is for developers: it names the versions of the libraries.
+    for path in paths.into_iter().filter(|path| !path.ends_with("package.json")) {
         let Some(name) = path.file_name().and_then(|name| name.to_str()) else { continue };
         if path.is_dir() {
             visit_page(&path, &format!("{prefix}{name}/"), lines);

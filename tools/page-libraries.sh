@@ -4,13 +4,16 @@
 # usage: tools/page-libraries.sh [--check]
 #   --check  writes nothing; fails if the files in the repository differ
 #
-# To update a library: change its version below, run the script, run tools/test-page.sh.
+# To update a library: change its version in server/page/package.json, run the script, run tools/test-page.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-bundler=esbuild@0.28.2
+# Prints the package with its version in server/page/package.json.
+versioned() { node -p "'$1@' + require('./server/page/package.json').devDependencies['$1']"; }
+bundler=$(versioned esbuild)
 # the last four are dependencies of markdown-it
-libraries=(markdown-it@15.0.3 highlight.js@11.12.0 temml@0.13.5 entities@8.1.0 linkify-it@6.1.0 mdurl@2.1.0 uc.micro@3.0.0)
+libraries=()
+for name in markdown-it highlight.js temml entities linkify-it mdurl uc.micro; do libraries+=("$(versioned "$name")"); done
 # highlight.js/lib/common has 36 languages; these are added
 languages=(dockerfile haskell julia latex nginx powershell scala)
 

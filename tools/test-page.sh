@@ -12,12 +12,12 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-playwright=1.65.1 axe=4.14.1
-
 # shellcheck source=tools/skip.sh
 . tools/skip.sh WINGBEAT_REQUIRE_BROWSER
 
 command -v node >/dev/null || skip "node is missing (20 or later)"
+wanted() { node -p "require('./server/page/package.json').devDependencies['$1']"; }
+playwright=$(wanted playwright-core) axe=$(wanted axe-core)
 CHROMIUM=${CHROMIUM:-$(command -v chromium || command -v chromium-browser || command -v google-chrome || true)}
 [ -n "$CHROMIUM" ] || skip "chromium is missing (Debian and Ubuntu: apt-get install chromium)"
 WINGBEAT_NPM=${WINGBEAT_NPM:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat/page}

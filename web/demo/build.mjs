@@ -15,8 +15,8 @@ const pkg = values.package ?? join(here, '../pkg');
 const tiny = values.tiny ?? join(here, '../pkg-tiny');
 const out = values.out ?? join(here, 'dist');
 
-/** Files of the page that only a server needs. */
-const OF_SERVERS = new Set(['index.html', 'server.js', 'http.js', 'sse.js']);
+/** Files of the page that only a server or a developer needs. */
+const OF_SERVERS = new Set(['index.html', 'package.json', 'server.js', 'http.js', 'sse.js']);
 
 /** Scripts of this page only, WebAssembly, and the package's worker, which is a blob. Weights come from any address. */
 const POLICY = [
