@@ -10,7 +10,7 @@ use crate::chat::Settings;
 use crate::chat::format::vocab_of;
 use crate::chat::rules::{AnswerPlace, MakeConstraint};
 use crate::constrain::Constraint;
-use crate::engine::{Engine, Passage, Passed, Pinned, Space};
+use crate::engine::{Engine, Passage, Pinned, Space, TurnResult};
 use crate::error::Result;
 use crate::sample::{Memory, Sampler, Sampling};
 use crate::session::{Finish, Limits, Model, Text, TextSpec, Timings};
@@ -127,7 +127,7 @@ impl Core {
         from: Option<&Pinned>,
         space: Option<&Arc<Space>>,
         on_event: &mut dyn FnMut(Option<u32>, &str) -> ControlFlow<()>,
-    ) -> Result<Passed> {
+    ) -> Result<TurnResult> {
         let Core { engine, on_read, stop, .. } = self;
         let go = || if stop.load(Ordering::Relaxed) { ControlFlow::Break(()) } else { ControlFlow::Continue(()) };
         let passage = Passage { job, from: from.cloned(), space: space.cloned(), stop: stop.clone() };
@@ -184,7 +184,7 @@ impl Core {
             ..TextSpec::new(Vec::new(), self.sampler(&state.tokens), limits)
         };
         let passed = self.pass(job, state.pinned.as_ref(), None, &mut |_, piece| on_text(piece))?;
-        let Passed { output, pinned, decode_ms, .. } = passed;
+        let TurnResult { output, pinned, decode_ms, .. } = passed;
         let (finish, draws) = (output.reason(), output.spec.sampler.draws());
         let Text { tokens, complete, drafted, accepted, .. } = output;
         self.draws = draws;

@@ -12,7 +12,7 @@ use crate::calls::Declared;
 use crate::chat::format::{FormatKind, Messages, after_thought};
 use crate::chat::reader::{ReadAnswer, is_declared};
 use crate::chat::{Format, OnPart, Question, Thinking};
-use crate::engine::{Passed, Space};
+use crate::engine::{Space, TurnResult};
 use crate::error::{Error, Result};
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Finish, Keeps, Limits, Text, TextSpec, Timings};
@@ -100,7 +100,7 @@ impl InMessages {
         let mut reader = question.reader(&core.vocab, question.stop_texts.clone());
         let mut hear = until_broken(on_part);
         let passed = core.pass(job, None, Some(&self.space), &mut |token, piece| reader.push(token, piece, &mut hear))?;
-        let Passed { output, n_prefilled, prefill_ms, decode_ms, .. } = passed;
+        let TurnResult { output, n_prefilled, prefill_ms, decode_ms, .. } = passed;
         let finish = output.reason();
         let Text { tokens: made, complete, drafted, accepted, spec: TextSpec { sampler, .. }, .. } = output;
         let tokens = [&prompt[..], &made].concat();

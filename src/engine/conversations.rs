@@ -1,7 +1,7 @@
 //! The methods of an engine for conversations: passages, pinned states, and a namespace of the prefix cache.
 
 use super::Engine;
-use super::passage::{Heard, Line, Passage, Passed, Pinned, Pins, Space, Visit};
+use super::passage::{Line, Passage, Pinned, Pins, Space, TurnEvent, TurnResult, Visit};
 use super::prefix::PrefixCache;
 use super::scheduler::Command;
 use super::shared::gone;
@@ -109,7 +109,7 @@ impl Engine {
         passage: Passage,
         on_read: &mut dyn FnMut(usize, usize) -> ControlFlow<()>,
         on_event: &mut dyn FnMut(Option<u32>, &str) -> ControlFlow<()>,
-    ) -> Result<Passed> {
+    ) -> Result<TurnResult> {
         not_in_a_browser()?;
         if passage.space.is_none() && self.n_unpinned() == 0 {
             return Err(no_room());
@@ -120,16 +120,16 @@ impl Engine {
         let (mut began, mut prefill_ms) = (Instant::now(), 0.0);
         loop {
             let said = match hear.recv() {
-                Ok(Heard::Read(done, all)) => {
+                Ok(TurnEvent::Read(done, all)) => {
                     let said = on_read(done, all);
                     if done == all {
                         (began, prefill_ms) = (Instant::now(), since(began));
                     }
                     said
                 }
-                Ok(Heard::Event(token, text)) => on_event(token, &text),
-                Ok(Heard::Done(passed)) => {
-                    return passed.map(|passed| Passed { prefill_ms, decode_ms: since(began), ..passed });
+                Ok(TurnEvent::Event(token, text)) => on_event(token, &text),
+                Ok(TurnEvent::Done(passed)) => {
+                    return passed.map(|passed| TurnResult { prefill_ms, decode_ms: since(began), ..passed });
                 }
                 Err(_) => return Err(gone()),
             };

@@ -5,9 +5,10 @@ use super::outbox;
 use super::prefix::{self, PrefixCache};
 use super::prepare::Prepared;
 use super::request::{Input, Request};
-use super::scheduler::{Command, Inbox, Scheduler, Submission};
+use super::scheduler::{Command, Inbox, Scheduler};
 use super::shared::{EngineStats, Shared, gone};
 use super::states::{State as NamedState, StateInfo, States};
+use super::submission::Submission;
 use super::thread::EngineThread;
 use super::{CacheOptions, Completion, EngineOptions};
 #[cfg(doc)]
@@ -23,7 +24,6 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::mpsc::RecvTimeoutError;
 use std::time::Duration;
-use web_time::Instant;
 
 /// Runs requests with one model on a separate thread. Clones are handles of the same engine. After the last handle is dropped, the engine
 /// completes its requests and ends. Dropping the last of the handles and [`Generation`]s waits until the engine has ended and freed its device memory.
@@ -119,7 +119,7 @@ impl Engine {
         let wake_up = move || {
             let _ = woken_by.try_send(());
         };
-        batcher.draw_aside(Arc::new(wake_up), options.rules_time);
+        batcher.draw_on_threads(Arc::new(wake_up), options.rules_time);
         let states = States::new(model, &options.states, wake.clone())?;
         let may_guess = batcher.session().may_guess();
         let shared = Arc::new(Shared::new(model, options, states, stats, may_guess)?);
@@ -194,7 +194,7 @@ impl Engine {
     /// # Errors
     /// An `Input` or `Usage` error that names the wrong field of the request.
     pub fn tokens(&self, request: &Request) -> Result<Vec<u32>> {
-        self.shared.prepare(request, None).map(|prepared| prepared.prompt)
+        self.shared.prepare(request, None).map(|prepared| prepared.prompt.to_vec())
     }
 
     /// Checks a request as [`submit`](Self::submit) does, but does not queue it. Returns the sampler settings and the maximum number of tokens with which
@@ -217,7 +217,7 @@ impl Engine {
         let (n, namespace) = (request.n, request.namespace.clone());
         let n_tokens = prepared.texts.as_ref().map_or(prepared.prompt.len(), |texts| texts.n_tokens);
         let sampling = prepared.sampling.clone();
-        let submission = Submission { prepared, events, request, state, at: Instant::now() };
+        let submission = Submission::new(request, prepared, state, events);
         // The counts stay locked until the request is sent and counted. So no other request takes the place of this one in the queue, and no request
         // enters the queue after a drain has begun.
         let mut state = self.shared.check_room(&namespace)?;

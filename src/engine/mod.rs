@@ -5,6 +5,7 @@
 //! request and returns a [`Generation`]. A [`Generation`] yields [`Event`]s, as an iterator that blocks or as an asynchronous stream. Dropping a
 //! generation cancels its request.
 
+mod answer;
 mod conversations;
 mod description;
 mod event;
@@ -22,9 +23,9 @@ mod queue;
 mod request;
 mod rules;
 mod scheduler;
-mod sequence;
 mod shared;
 mod states;
+mod submission;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
 mod thread;
@@ -37,7 +38,7 @@ pub(crate) use followers::Followers;
 pub use generation::{Events, Generation};
 pub use handle::Engine;
 pub use options::{CacheOptions, EngineOptions, StateOptions};
-pub(crate) use passage::{Passage, Passed, Pinned, Space};
+pub(crate) use passage::{Passage, Pinned, Space, TurnResult};
 pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use shared::EngineStats;

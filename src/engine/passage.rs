@@ -101,7 +101,7 @@ pub(crate) struct Passage {
 }
 
 /// The result of a passage.
-pub(crate) struct Passed {
+pub(crate) struct TurnResult {
     pub output: Text,
     /// The state after the text. `None` if the passage has a [`Space`].
     pub pinned: Option<Pinned>,
@@ -112,29 +112,29 @@ pub(crate) struct Passed {
 }
 
 /// A message to the caller of a passage.
-pub(super) enum Heard {
+pub(super) enum TurnEvent {
     /// The number of prompt tokens prefilled so far, and the number of all prompt tokens to prefill.
     Read(usize, usize),
     Event(Option<u32>, String),
-    Done(Box<Result<Passed>>),
+    Done(Box<Result<TurnResult>>),
 }
 
 /// The engine's end of the two channels to the caller of a passage.
 pub(super) struct Line {
-    pub heard: Sender<Heard>,
+    pub heard: Sender<TurnEvent>,
     pub answers: Receiver<ControlFlow<()>>,
     pub pins: Pins,
 }
 
 impl Line {
     /// Sends a message to the caller and waits for the answer. Returns `Break` if the caller is gone.
-    pub fn ask(&self, heard: Heard) -> ControlFlow<()> {
+    pub fn ask(&self, heard: TurnEvent) -> ControlFlow<()> {
         let said = self.heard.send(heard).ok().and_then(|()| self.answers.recv().ok());
         said.unwrap_or(ControlFlow::Break(()))
     }
 
     /// Sends the result to the caller, which may be gone.
-    pub fn end(self, passed: Result<Passed>) {
-        let _ = self.heard.send(Heard::Done(Box::new(passed)));
+    pub fn end(self, passed: Result<TurnResult>) {
+        let _ = self.heard.send(TurnEvent::Done(Box::new(passed)));
     }
 }

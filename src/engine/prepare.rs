@@ -227,7 +227,7 @@ impl Preparer {
             let of_model = || self.model.facts().stop_ids.clone();
             limits.stop_ids.get_or_insert_with(of_model).extend(&request.stop_token_ids);
         }
-        Ok(Prepared { prompt, ends, sampling, limits, constraint, question, speculation: Speculation::off(), texts: None })
+        Ok(Prepared { prompt: prompt.into(), ends, sampling, limits, constraint, question, speculation: Speculation::off(), texts: None })
     }
 
     /// Checks that the model knows all tokens of the prompt, and that the context has room for the prompt.

@@ -14,7 +14,7 @@ pub type MakeConstraint = Box<dyn Fn() -> Result<Box<dyn Constraint>> + Send>;
 /// A checked request, in the form in which a session runs it.
 pub struct Prepared {
     /// The tokens of the prompt.
-    pub prompt: Vec<u32>,
+    pub prompt: Arc<[u32]>,
     /// Positions in the prompt, as numbers of tokens, from which a later prompt of the same conversation can continue. The prefix cache keeps a
     /// recurrent model's state at these positions.
     pub ends: Vec<usize>,
@@ -40,17 +40,15 @@ pub(super) struct Texts {
     pub n_tokens: usize,
     /// Computes the vectors. `None` if the texts get scores.
     pub rule: Option<Arc<VectorRule>>,
-    /// The key of the request in the scheduler. `None` before the first text has a slot.
-    pub request: Option<u64>,
 }
 
 impl Prepared {
     /// Returns a request that reads texts. `rule` is `None` if the texts get scores.
     pub(super) fn of_texts(texts: Vec<Vec<u32>>, rule: Option<Arc<VectorRule>>) -> Prepared {
         let n_tokens = texts.iter().map(Vec::len).sum();
-        let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule, request: None };
+        let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule };
         Prepared {
-            prompt: Vec::new(),
+            prompt: Arc::default(),
             ends: Vec::new(),
             sampling: Sampling::greedy(0),
             limits: Limits::new(0),

@@ -7,15 +7,12 @@ mod passages;
 mod shares;
 mod texts;
 
+use super::answer::AnswerProgress;
 use super::event::Event;
-use super::outbox::Outbox;
 use super::passage::{Line, Passage, Visit};
 use super::prefix::PrefixCache;
-use super::prepare::Prepared;
-use super::request::Request;
-use super::sequence::{Running, Sequence};
 use super::shared::{Shared, gone};
-use super::states::State;
+use super::submission::Submission;
 use crate::error::Error;
 use crate::exec::wait;
 use crate::session::{self, Batcher, Done, Scorer, TextId};
@@ -43,24 +40,6 @@ pub(super) enum Command {
     Drain(Box<dyn FnOnce() + Send>),
 }
 
-/// A request in the queue.
-pub(super) struct Submission {
-    pub prepared: Prepared,
-    pub events: Outbox,
-    pub request: Request,
-    /// The named state that the prompt follows. `None` if the request begins with an empty state.
-    pub state: Option<Arc<State>>,
-    /// The time at which `submit` queued the request.
-    pub at: Instant,
-}
-
-impl Submission {
-    /// Returns the scheduler's key of the request if its first texts have slots, otherwise `None`.
-    fn begun(&self) -> Option<u64> {
-        self.prepared.texts.as_ref().and_then(|texts| texts.request)
-    }
-}
-
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
@@ -75,8 +54,10 @@ pub(super) struct Scheduler {
     batcher: Batcher,
     inbox: Inbox,
     shared: Arc<Shared>,
-    /// Requests without slots, from high to low priority. Requests with the same priority are in the order of arrival.
-    waiting: Vec<Submission>,
+    /// All requests, from `submit` to their last event.
+    requests: HashMap<u64, Submission>,
+    /// The requests that need slots, from high to low priority. Requests with the same priority are in the order of arrival.
+    waiting: Vec<u64>,
     /// The namespaces of requests that have left `waiting` but still count as waiting, until [`report`](Self::report) corrects the counts.
     left: Vec<String>,
     cache: PrefixCache,
@@ -84,14 +65,14 @@ pub(super) struct Scheduler {
     scorer: Option<Scorer>,
     /// The number of slots that the session has in addition to the slots for continuations.
     n_idle: usize,
-    running: HashMap<u64, Running>,
-    sequences: HashMap<TextId, Sequence>,
+    sequences: HashMap<TextId, AnswerProgress>,
     passages: Passages,
     saving: Vec<Saving>,
     /// True if a continuation is paused.
     has_paused: bool,
     draining: Vec<Box<dyn FnOnce() + Send>>,
     n_requests: u64,
+    n_admitted: u64,
     /// For each namespace, the number of the request that last got slots.
     last_admitted: HashMap<String, u64>,
     /// The number of tokens sampled since the engine started.
@@ -101,24 +82,24 @@ pub(super) struct Scheduler {
 impl Scheduler {
     /// Returns the scheduler of an engine. The session in `batcher` has slots for continuations and additional slots for the cache.
     pub fn new(batcher: Batcher, inbox: Inbox, shared: Arc<Shared>, cache: PrefixCache, scorer: Option<Scorer>) -> Scheduler {
-        let (running, sequences) = (HashMap::new(), HashMap::new());
         let n_idle = batcher.n_free() + cache.n_on_device() - shared.options.slots;
         Scheduler {
             n_idle,
             batcher,
             inbox,
             shared,
+            requests: HashMap::new(),
             waiting: Vec::new(),
             left: Vec::new(),
             cache,
             scorer,
-            running,
-            sequences,
+            sequences: HashMap::new(),
             passages: Passages::default(),
             saving: Vec::new(),
             has_paused: false,
             draining: Vec::new(),
             n_requests: 0,
+            n_admitted: 0,
             last_admitted: HashMap::new(),
             n_drawn: 0,
         }
@@ -172,13 +153,13 @@ impl Scheduler {
         // drain.
         let is_bounded = self.draining.is_empty();
         let mut is_any = false;
-        for request in self.running.values_mut() {
+        for request in self.requests.values_mut().filter(|request| request.began.is_some()) {
             request.is_paused = is_bounded && request.events.should_pause(request.is_paused);
             is_any |= request.is_paused;
         }
         if is_any || self.has_paused {
-            let Scheduler { batcher, sequences, running, .. } = self;
-            let request = |job: TextId| sequences.get(&job).and_then(|sequence| running.get(&sequence.request));
+            let Scheduler { batcher, sequences, requests, .. } = self;
+            let request = |job: TextId| sequences.get(&job).and_then(|sequence| requests.get(&sequence.request));
             batcher.pause(|job| request(job).is_some_and(|request| request.is_paused));
         }
         self.has_paused = is_any;
@@ -186,7 +167,7 @@ impl Scheduler {
 
     /// Returns whether any continuation can step.
     fn can_step(&self) -> bool {
-        let can_step = |sequence: &Sequence| self.running.get(&sequence.request).is_none_or(|request| !request.is_paused);
+        let can_step = |sequence: &AnswerProgress| self.requests.get(&sequence.request).is_none_or(|request| !request.is_paused);
         (self.passages.n_running() > 0 || self.sequences.values().any(can_step)) && self.batcher.can_step()
     }
 
@@ -209,7 +190,11 @@ impl Scheduler {
     /// Executes a command.
     async fn take(&mut self, command: Command) {
         match command {
-            Command::Submit(submission) => self.enqueue(*submission),
+            Command::Submit(submission) => {
+                self.n_requests += 1;
+                self.requests.insert(self.n_requests, *submission);
+                self.enqueue(self.n_requests);
+            }
             Command::Pass(passage, line) => self.passages.waiting.push_back((*passage, line)),
             Command::Visit(work) => work(&mut self.cache, self.batcher.session_mut()),
             Command::Interrupt => self.interrupt().await,
@@ -218,25 +203,29 @@ impl Scheduler {
     }
 
     /// Adds a request to the waiting requests, after the requests of the same priority.
-    fn enqueue(&mut self, submission: Submission) {
-        let at = self.waiting.partition_point(|other| other.request.priority >= submission.request.priority);
-        self.waiting.insert(at, submission);
+    fn enqueue(&mut self, id: u64) {
+        let priority = |id: &u64| self.requests.get(id).map(|submission| submission.request.priority);
+        let own = priority(&id);
+        let at = self.waiting.partition_point(|other| priority(other) >= own);
+        self.waiting.insert(at, id);
+    }
+
+    /// Returns the requests that have or had slots.
+    fn begun(&self) -> impl Iterator<Item = (u64, &Submission)> {
+        self.requests.iter().filter(|(_, request)| request.began.is_some()).map(|(id, request)| (*id, request))
     }
 
     /// Ends all continuations with their texts so far. Requests without slots fail, and so do requests for vectors and scores.
     async fn interrupt(&mut self) {
-        for submission in self.waiting.drain(..) {
-            self.left.push(submission.request.namespace);
-            submission.events.fail(gone());
-        }
-        let of_texts: Vec<u64> = self.running.iter().filter(|(_, request)| request.texts_left > 0).map(|(id, _)| *id).collect();
-        of_texts.into_iter().for_each(|request| self.fail(request, gone()));
+        let ends = |request: &Submission| request.began.is_none() || request.texts_left > 0;
+        let ended: Vec<u64> = self.requests.iter().filter(|(_, request)| ends(request)).map(|(id, _)| *id).collect();
+        ended.into_iter().for_each(|request| self.fail(request, gone()));
         self.passages.fail(&gone(), &mut self.batcher);
         self.close_kept();
         let jobs: Vec<TextId> = self.sequences.keys().copied().collect();
         for job in jobs {
-            let Scheduler { batcher, sequences, running, .. } = self;
-            let output = batcher.cancel(job, &mut |job, event| on_event(sequences, running, job, &event));
+            let Scheduler { batcher, sequences, requests, .. } = self;
+            let output = batcher.cancel(job, &mut |job, event| on_event(sequences, requests, job, &event));
             let Some(output) = output.transpose() else { continue };
             let mut done = Done { id: job, output };
             self.keep(std::slice::from_mut(&mut done)).await;
@@ -246,18 +235,17 @@ impl Scheduler {
 
     /// Removes requests whose generations were dropped, and frees their slots.
     fn drop_cancelled(&mut self) {
-        for submission in self.waiting.extract_if(.., |submission| submission.events.is_closed()) {
-            self.left.push(submission.request.namespace);
-        }
-        let gone: Vec<u64> = self.running.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
+        let gone: Vec<u64> = self.requests.iter().filter(|(_, request)| request.events.is_closed()).map(|(id, _)| *id).collect();
         gone.into_iter().for_each(|request| self.cancel(request));
     }
 
     /// Ends all continuations of a request and sends no event.
     fn cancel(&mut self, request: u64) {
-        self.running.remove(&request);
-        let waiting = self.waiting.extract_if(.., |submission| submission.begun() == Some(request));
-        self.left.extend(waiting.map(|submission| submission.request.namespace));
+        let Some(cancelled) = self.requests.remove(&request) else { return };
+        if let Some(at) = self.waiting.iter().position(|id| *id == request) {
+            self.waiting.remove(at);
+            self.left.push(cancelled.request.namespace);
+        }
         let jobs: Vec<TextId> = self.sequences.iter().filter(|(_, sequence)| sequence.request == request).map(|(job, _)| *job).collect();
         for job in jobs {
             self.sequences.remove(&job);
@@ -269,8 +257,8 @@ impl Scheduler {
 
     /// Ends a request with an error.
     fn fail(&mut self, request: u64, e: Error) {
-        if let Some(running) = self.running.get(&request) {
-            running.events.fail(e);
+        if let Some(failed) = self.requests.get(&request) {
+            failed.events.fail(e);
             self.cancel(request);
         }
     }
@@ -291,27 +279,29 @@ impl Scheduler {
         if n_reading > self.batcher.n_free() {
             self.cache.make_room(n_reading, self.batcher.session_mut());
         }
-        let Scheduler { batcher, sequences, running, passages, n_drawn, .. } = self;
+        let Scheduler { batcher, sequences, requests, passages, n_drawn, .. } = self;
         let begun = batcher.begin_step();
         // `finish_step` reports the errors of this wait.
         let _ = batcher.ready().await;
-        let mut hear = |job, event: session::TokenEvent<'_>| {
-            *n_drawn += u64::from(event.token.is_some());
-            passages.hear(job, &event).unwrap_or_else(|| {
-                on_event(sequences, running, job, &event);
-                ControlFlow::Continue(())
-            })
+        let stepped = {
+            let mut hear = |job, event: session::TokenEvent<'_>| {
+                *n_drawn += u64::from(event.token.is_some());
+                passages.hear(job, &event).unwrap_or_else(|| {
+                    on_event(sequences, requests, job, &event);
+                    ControlFlow::Continue(())
+                })
+            };
+            begun.and_then(|()| batcher.finish_step_with(&mut hear))
         };
-        let stepped = begun.and_then(|()| batcher.finish_step_with(&mut hear));
         for (job, logprobs) in batcher.take_prompt_logprobs() {
-            if let Some(request) = sequences.get(&job).and_then(|sequence| running.get_mut(&sequence.request)) {
+            if let Some(request) = sequences.get(&job).and_then(|sequence| requests.get_mut(&sequence.request)) {
                 request.prompt_logprobs.clone_from(&logprobs);
-                request.events.send(Event::Prompt { first: request.prompt.first().copied(), logprobs });
+                request.events.send(Event::Prompt { first: request.prepared.prompt.first().copied(), logprobs });
             }
         }
         for (job, vector) in batcher.take_pooled() {
             let Some(sequence) = sequences.get(&job) else { continue };
-            if let Some(request) = running.get_mut(&sequence.request) {
+            if let Some(request) = requests.get_mut(&sequence.request) {
                 request.vector = Some(vector.clone()).filter(|_| request.texts_left == 0);
                 request.events.send(Event::Vector { index: sequence.index, vector });
             }
@@ -329,22 +319,22 @@ impl Scheduler {
             Err(e) => {
                 self.passages.fail(&e, &mut self.batcher);
                 self.close_kept();
-                let requests: Vec<u64> = self.running.keys().copied().collect();
-                requests.into_iter().for_each(|request| self.fail(request, e.clone()));
+                let begun: Vec<u64> = self.begun().map(|(id, _)| id).collect();
+                begun.into_iter().for_each(|request| self.fail(request, e.clone()));
             }
         }
     }
 
     /// Sends how far prompts are prefilled, to the readers that want to know.
     fn report_prefills(&mut self) {
-        let Scheduler { batcher, sequences, running, .. } = self;
+        let Scheduler { batcher, sequences, requests, .. } = self;
         for (job, sequence) in sequences.iter().filter(|(_, sequence)| sequence.index == 0 && sequence.first_token.is_none()) {
-            let Some(request) = running.get_mut(&sequence.request) else { continue };
-            let (Some(n_told), Some(n_unread)) = (&mut request.n_told, batcher.n_unread(*job)) else { continue };
-            let Running { prompt_tokens, cached_tokens, .. } = *request;
+            let Some(request) = requests.get_mut(&sequence.request) else { continue };
+            let Some(n_unread) = batcher.n_unread(*job).filter(|_| request.request.return_progress) else { continue };
+            let (prompt_tokens, cached_tokens) = (request.prompt_tokens(), request.cached_tokens);
             let processed_tokens = prompt_tokens.saturating_sub(n_unread);
-            if *n_told != processed_tokens {
-                *n_told = processed_tokens;
+            if request.n_told != processed_tokens {
+                request.n_told = processed_tokens;
                 request.events.send(Event::Progress { processed_tokens, prompt_tokens, cached_tokens });
             }
         }
@@ -354,7 +344,7 @@ impl Scheduler {
     /// request.
     fn end(&mut self, done: Done) {
         let Some(mut sequence) = self.sequences.remove(&done.id) else { return };
-        let Some(request) = self.running.get_mut(&sequence.request) else { return };
+        let Some(request) = self.requests.get_mut(&sequence.request) else { return };
         if request.texts_left > 0 && done.output.is_ok() {
             request.texts_left -= 1;
             if request.texts_left > 0 {
@@ -374,7 +364,7 @@ impl Scheduler {
                 }
                 request.n_left -= 1;
                 if request.n_left == 0 {
-                    self.running.remove(&id);
+                    self.requests.remove(&id);
                 }
             }
             Err(e) => self.fail(sequence.request, e),
@@ -388,10 +378,10 @@ impl Scheduler {
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
         // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
         // all run at once.
-        let n_begun = self.waiting.iter().filter(|submission| submission.begun().is_some()).count();
+        let n_begun = self.waiting.iter().filter(|id| self.requests.get(id).is_some_and(|request| request.began.is_some())).count();
         state.stats.waiting = state.queue.len().saturating_sub(n_begun);
-        state.stats.running = self.running.len() + self.saving.len();
-        state.stats.paused = self.running.values().filter(|request| request.is_paused).count();
+        state.stats.running = self.begun().count() + self.saving.len();
+        state.stats.paused = self.begun().filter(|(_, request)| request.is_paused).count();
         state.stats.swapped = self.batcher.swapped().map(|(_, n_slots)| n_slots).sum();
         // The additional slots for the cache do not count.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
@@ -401,9 +391,14 @@ impl Scheduler {
 }
 
 /// Adds an event of the batcher to the continuation of `text`, and sends the event to the reader of the request.
-fn on_event(sequences: &mut HashMap<TextId, Sequence>, running: &HashMap<u64, Running>, job: TextId, event: &session::TokenEvent<'_>) {
+fn on_event(
+    sequences: &mut HashMap<TextId, AnswerProgress>,
+    requests: &HashMap<u64, Submission>,
+    job: TextId,
+    event: &session::TokenEvent<'_>,
+) {
     let Some(sequence) = sequences.get_mut(&job) else { return };
-    let Some(request) = running.get(&sequence.request) else { return };
+    let Some(request) = requests.get(&sequence.request) else { return };
     if event.token.is_some() {
         sequence.first_token.get_or_insert_with(Instant::now);
     }

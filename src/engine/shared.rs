@@ -153,7 +153,7 @@ impl Shared {
         // Positions keep their distance to the end of the prompt, because the last tokens are the same.
         let moved = prepared.ends.iter().filter_map(|end| (prompt.len() + end).checked_sub(n_old)).filter(|end| *end > tokens.len());
         prepared.ends = moved.collect();
-        prepared.prompt = prompt;
+        prepared.prompt = prompt.into();
         Ok((prepared, Some(state)))
     }
 

@@ -4,11 +4,11 @@
 //! A batcher has no queue: the caller decides which text to add next.
 
 mod ahead;
-mod aside;
 mod guess;
 mod read_all;
 mod step;
 mod swap;
+mod threads;
 
 use super::Session;
 use super::logprobs::Logprobs;
@@ -20,7 +20,7 @@ use crate::error::{Error, Result};
 use ahead::Ahead;
 use std::borrow::BorrowMut;
 use std::sync::Arc;
-use step::{Flight, Hear, OnEvent, Teller};
+use step::{EventSink, Hear, OnEvent, PendingStep};
 
 /// A text that ended.
 #[derive(Debug)]
@@ -84,9 +84,9 @@ pub struct Batcher<S = Session> {
     /// Results that [`Batcher::take_pooled`] will return.
     pooled: Vec<(TextId, Vec<f32>)>,
     /// Threads that draw tokens under constraints. If `None`, the thread that runs the step draws them.
-    aside: Option<aside::Aside>,
+    threads: Option<threads::ConstraintThreads>,
     /// The step that was begun and not finished yet. Until this step is finished, no text is removed.
-    flight: Option<Flight>,
+    pending_step: Option<PendingStep>,
     guesses: guess::Guesses,
     /// The texts without slots, in the order in which they gave up their slots.
     swapped: Vec<swap::Swapped>,
@@ -107,8 +107,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             kept: Vec::new(),
             prompt_logprobs: Vec::new(),
             pooled: Vec::new(),
-            aside: None,
-            flight: None,
+            threads: None,
+            pending_step: None,
             guesses: guess::Guesses::default(),
             swapped: Vec::new(),
         }
@@ -250,7 +250,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         text.spec.keeps.own = true;
         text.guessing = text.spec.speculation.is_on().then(|| Box::new(Guessing::new(&text.spec.before)));
         if text.has_news() {
-            Teller { vocab: None, hear, is_broken: false }.tell(self.texts.len(), &mut text);
+            EventSink { vocab: None, hear, is_broken: false }.tell(self.texts.len(), &mut text);
         }
         self.push(text);
     }
@@ -327,13 +327,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Draws under constraints on other threads from now on, so that a slow constraint delays its own text alone. `wake` is called when a draw has
     /// ended. `most` limits the time that the constraint of one text may take in total. A text whose constraint exceeds the limit ends with an error.
-    pub(crate) fn draw_aside(&mut self, wake: std::sync::Arc<dyn Fn() + Send + Sync>, most: Option<std::time::Duration>) {
-        self.aside = Some(aside::Aside::new(wake, most));
+    pub(crate) fn draw_on_threads(&mut self, wake: std::sync::Arc<dyn Fn() + Send + Sync>, most: Option<std::time::Duration>) {
+        self.threads = Some(threads::ConstraintThreads::new(wake, most));
     }
 
     /// Returns whether a step has work: a text that is neither paused nor being drawn, or a draw that has ended.
     pub(crate) fn can_step(&self) -> bool {
-        if self.aside.as_ref().is_some_and(aside::Aside::has_ended) {
+        if self.threads.as_ref().is_some_and(threads::ConstraintThreads::has_ended) {
             return true;
         }
         self.texts.iter().any(|text| !text.is_paused && !text.is_drawing())
@@ -371,7 +371,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 self.session.borrow_mut().close(text.slot)?;
                 (i, text)
             }
-            (None, Some(i)) if self.flight.is_some() => (i, self.texts[i].cancel()),
+            (None, Some(i)) if self.pending_step.is_some() => (i, self.texts[i].cancel()),
             (None, Some(i)) => (i, self.remove(i)?),
             (None, None) => match self.take_swapped(id) {
                 Some(text) => (usize::MAX, text),
@@ -390,9 +390,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Ends the running texts for which `ends` returns true, with [`Finish::Interrupted`].
     pub(super) fn interrupt(&mut self, ends: impl Fn(&Text) -> bool, hear: &mut Hear<'_>) {
-        let mut teller = Teller { vocab: None, hear, is_broken: false };
+        let mut sink = EventSink { vocab: None, hear, is_broken: false };
         for (i, text) in self.texts.iter_mut().enumerate().filter(|(_, text)| text.is_live() && ends(text)) {
-            teller.end(i, text, Finish::Interrupted);
+            sink.end(i, text, Finish::Interrupted);
         }
     }
 

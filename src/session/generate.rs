@@ -211,7 +211,7 @@ impl Session {
             if is_broken.get() {
                 batcher.interrupt(|_| true, &mut hear);
             }
-            match batcher.begin_step().and_then(|()| batcher.land(&mut hear)) {
+            match batcher.begin_step().and_then(|()| batcher.finish_texts(&mut hear)) {
                 Ok(ended) => {
                     for mut text in ended {
                         failed = failed.or(text.error.take());

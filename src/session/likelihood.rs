@@ -1,7 +1,7 @@
 //! Log-likelihoods of many continuations, such as the answers to the questions of a benchmark. Beginnings that several texts share are read once.
 
 use super::quality::logprob;
-use super::work::{Cut, Wanted};
+use super::work::{ChunkRule, LogitRows};
 use super::{Session, Slot};
 use crate::error::{Error, Result};
 
@@ -142,7 +142,8 @@ impl Tree<'_> {
                 sum.is_greedy &= logits.iter().all(|&x| x <= logits[token as usize]);
                 Ok(())
             };
-            session.read(continuations.as_slice(), Cut::Chunks, (Wanted::All, Some(&mut each)), &mut |_, _| progress(*done, all))?;
+            session
+                .read(continuations.as_slice(), ChunkRule::Chunks, (LogitRows::All, Some(&mut each)), &mut |_, _| progress(*done, all))?;
         }
         slots.into_iter().try_for_each(|slot| self.end(slot))?;
         self.done += texts.len();

@@ -86,7 +86,7 @@ use read::Clock;
 use slots::{SlotContents, Slots};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use work::{Cut, Scratch, Wanted};
+use work::{ChunkRule, LogitRows, Scratch};
 
 /// Extra memory of a session: extra slots for sequences that are stored but not continued at the moment, and pages for guesses. A slot is the place of
 /// one sequence.
@@ -317,7 +317,7 @@ impl Session {
     /// `Input` if a slot was closed, belongs to another session or is listed twice, or if tokens are out of range or exceed the context;
     /// `Interrupted` by the [`stop_flag`](Self::stop_flag); `Device` if the device failed.
     pub fn prefill_many(&mut self, work: &[(Slot, &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<()> {
-        self.read(work, Cut::Chunks, (Wanted::Last, None), progress)
+        self.read(work, ChunkRule::Chunks, (LogitRows::Last, None), progress)
     }
 
     /// Appends one token to a slot's sequence. Returns the logits after this token, `[vocab]`.
@@ -334,7 +334,7 @@ impl Session {
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many) except `Interrupted`.
     pub fn decode_many(&mut self, work: &[(Slot, u32)]) -> Result<()> {
-        self.read(work, Cut::OneByOne, (Wanted::Last, None), &mut |_, _| ())
+        self.read(work, ChunkRule::OneByOne, (LogitRows::Last, None), &mut |_, _| ())
     }
 
     /// Prefills tokens and calls `each(t, logits)` for each token: `t` is the token's index in `tokens`, and `logits`, `[vocab]`, are the
@@ -349,7 +349,7 @@ impl Session {
         each: &mut dyn FnMut(usize, &[f32]) -> Result<()>,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
-        self.read([(slot, tokens)].as_slice(), Cut::Chunks, (Wanted::All, Some(&mut |_, t, row| each(t, row))), progress)
+        self.read([(slot, tokens)].as_slice(), ChunkRule::Chunks, (LogitRows::All, Some(&mut |_, t, row| each(t, row))), progress)
     }
 
     fn contents(&self, slot: Slot) -> Result<&SlotContents> {

@@ -5,7 +5,7 @@
 
 use super::Session;
 use super::slots::Slot;
-use super::work::{Cut, Each, EachRow, Scratch, Wanted, Work};
+use super::work::{ChunkRule, Each, EachRow, LogitRows, ReadList, Scratch};
 use crate::error::{Error, Result};
 use crate::exec::wait::{MAY_BLOCK, block_on};
 use crate::exec::{Excerpt, read_async};
@@ -98,7 +98,7 @@ impl Session {
     /// # Errors
     /// The errors of [`prefill_many`](Self::prefill_many); `Input` if there are no tokens.
     pub fn begin_prefill(&mut self, work: &[(Slot, &[u32])]) -> Result<Reading<'_>> {
-        self.begin_chunk(work, usize::MAX, Wanted::Last)
+        self.begin_chunk(work, usize::MAX, LogitRows::Last)
     }
 
     /// Begins to decode one token in each of several slots.
@@ -106,7 +106,7 @@ impl Session {
     /// # Errors
     /// The errors of [`begin_prefill`](Self::begin_prefill).
     pub fn begin_decode(&mut self, work: &[(Slot, u32)]) -> Result<Reading<'_>> {
-        self.begin_chunk(work, usize::MAX, Wanted::Last)
+        self.begin_chunk(work, usize::MAX, LogitRows::Last)
     }
 
     /// Begins to prefill as many of the tokens as fit into one step ([`Reading::n_read`]), and requests the logits after each of them.
@@ -114,7 +114,7 @@ impl Session {
     /// # Errors
     /// The errors of [`begin_prefill`](Self::begin_prefill).
     pub fn begin_score(&mut self, slot: Slot, tokens: &[u32]) -> Result<Reading<'_>> {
-        self.begin_chunk([(slot, tokens)].as_slice(), usize::MAX, Wanted::All)
+        self.begin_chunk([(slot, tokens)].as_slice(), usize::MAX, LogitRows::All)
     }
 
     /// Prefills a prompt as [`prefill`](Self::prefill) does, and awaits the device after each step. Outside a browser, polling the future blocks.
@@ -132,7 +132,7 @@ impl Session {
         Ok(())
     }
 
-    fn begin_chunk<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<Reading<'_>> {
+    fn begin_chunk<W: ReadList + ?Sized>(&mut self, work: &W, most: usize, wanted: LogitRows) -> Result<Reading<'_>> {
         if self.begin_some(work, most, wanted)? == 0 {
             return Err(Error::input("expected at least 1 token, found an empty list"));
         }
@@ -142,7 +142,7 @@ impl Session {
     /// Begins a submission of one step that reads tokens in the order of `work`. The step has as many tokens as the chunk size allows, or one token
     /// per slot if that is more, but at most `most` tokens. Returns the number of tokens in the step. If `work` has no tokens, returns 0 and begins
     /// nothing.
-    pub(super) fn begin_some<W: Work + ?Sized>(&mut self, work: &W, most: usize, wanted: Wanted) -> Result<usize> {
+    pub(super) fn begin_some<W: ReadList + ?Sized>(&mut self, work: &W, most: usize, wanted: LogitRows) -> Result<usize> {
         self.check(work)?;
         let least = work.len().min(Step::max_tokens(work.len()));
         let room = self.chunk.tokens(self.max_rows(wanted)).max(least).min(most);
@@ -208,24 +208,24 @@ impl Session {
     /// of logits after each submission.
     ///
     /// # Errors
-    /// `Input` if a slot cannot read its tokens; `Interrupted` by the stop flag, with `Cut::Chunks` only; `Device` if the device failed; the errors
+    /// `Input` if a slot cannot read its tokens; `Interrupted` by the stop flag, with `ChunkRule::Chunks` only; `Device` if the device failed; the errors
     /// of `each`.
-    pub(super) fn read<W: Work + ?Sized>(
+    pub(super) fn read<W: ReadList + ?Sized>(
         &mut self,
         work: &W,
-        cut: Cut,
-        (wanted, mut each): (Wanted, Option<EachRow<'_>>),
+        cut: ChunkRule,
+        (wanted, mut each): (LogitRows, Option<EachRow<'_>>),
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<()> {
         self.check(work)?;
         let total: usize = (0..work.len()).map(|i| work.tokens(i).len()).sum();
         // One token per slot makes one step, even if there are more slots than a chunk has tokens.
-        let most_each = if cut == Cut::OneByOne { 1 } else { usize::MAX };
-        let least = if cut == Cut::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
+        let most_each = if cut == ChunkRule::OneByOne { 1 } else { usize::MAX };
+        let least = if cut == ChunkRule::OneByOne || total == work.len() { work.len().min(Step::max_tokens(work.len())) } else { 1 };
         self.scratch.begin(work.len());
         let mut read = 0;
         while read < total {
-            if read > 0 && cut == Cut::Chunks {
+            if read > 0 && cut == ChunkRule::Chunks {
                 self.check_stop(read, total)?;
             }
             let room = self.chunk.tokens(self.max_rows(wanted)).max(least);
@@ -241,7 +241,7 @@ impl Session {
     }
 
     /// Begins a submission with the tokens of `scratch.parts`, and counts them as read.
-    fn begin_read<W: Work + ?Sized>(&mut self, work: &W, wanted: Wanted) -> Result<()> {
+    fn begin_read<W: ReadList + ?Sized>(&mut self, work: &W, wanted: LogitRows) -> Result<()> {
         self.drop_guesses();
         let mut scratch = std::mem::take(&mut self.scratch);
         let begun = self.submit_parts(&mut scratch, work, wanted);
@@ -249,7 +249,7 @@ impl Session {
         begun
     }
 
-    fn submit_parts<W: Work + ?Sized>(&mut self, scratch: &mut Scratch, work: &W, wanted: Wanted) -> Result<()> {
+    fn submit_parts<W: ReadList + ?Sized>(&mut self, scratch: &mut Scratch, work: &W, wanted: LogitRows) -> Result<()> {
         let Scratch { step, parts, moves, unsettled, rows, hidden, .. } = scratch;
         step.clear();
         moves.clear();
@@ -270,8 +270,8 @@ impl Session {
             let last = first_row + part.len as u32 - 1;
             let n_rows = match wanted {
                 _ if part.n_guesses > 0 => part.n_guesses + 1,
-                Wanted::All => part.len,
-                Wanted::Last => usize::from(part.is_last),
+                LogitRows::All => part.len,
+                LogitRows::Last => usize::from(part.is_last),
             };
             step.outputs.extend(last + 1 - n_rows as u32..=last);
             rows.push(n_rows);
@@ -394,10 +394,10 @@ impl Session {
     }
 
     /// Returns the largest number of tokens in a step that returns the `wanted` logits. `usize::MAX` means no limit.
-    pub(super) fn max_rows(&self, wanted: Wanted) -> usize {
+    pub(super) fn max_rows(&self, wanted: LogitRows) -> usize {
         match wanted {
-            Wanted::Last => usize::MAX,
-            Wanted::All => self.max_scored(),
+            LogitRows::Last => usize::MAX,
+            LogitRows::All => self.max_scored(),
         }
     }
 
@@ -408,7 +408,7 @@ impl Session {
     }
 
     /// Checks that every slot can read its tokens and that no slot is listed twice.
-    pub(super) fn check<W: Work + ?Sized>(&self, work: &W) -> Result<()> {
+    pub(super) fn check<W: ReadList + ?Sized>(&self, work: &W) -> Result<()> {
         for i in 0..work.len() {
             let slot = work.slot(i);
             self.check_reads(slot, work.tokens(i), self.contents(slot)?.n_tokens)?;

@@ -6,7 +6,7 @@
 use super::batcher::Batcher;
 use super::text::TextSpec;
 use super::vectors::product;
-use super::work::{Cut, Wanted};
+use super::work::{ChunkRule, LogitRows};
 use super::{Model, Session, Slot, Snapshot};
 use crate::arch::Purpose;
 use crate::error::{Error, Result};
@@ -71,7 +71,7 @@ impl Scorer {
         let mut slots = Vec::new();
         let scores = states.into_iter().try_for_each(|state| self.begin(state).map(|slot| slots.push(slot))).and_then(|()| {
             let work: Vec<(Slot, &[u32])> = slots.iter().map(|&slot| (slot, &[TOKEN][..])).collect();
-            self.session.read(work.as_slice(), Cut::Chunks, (Wanted::Last, None), &mut |_, _| ())?;
+            self.session.read(work.as_slice(), ChunkRule::Chunks, (LogitRows::Last, None), &mut |_, _| ())?;
             slots.iter().map(|&slot| self.head(self.session.logits(slot)?)).collect()
         });
         slots.into_iter().try_for_each(|slot| self.session.close(slot))?;

@@ -1,6 +1,6 @@
 //! Guesses in a step: a slot reads a guess only when the guess has turned out to be right.
 
-use super::work::{Scratch, Wanted};
+use super::work::{LogitRows, Scratch};
 use super::{Model, Session};
 use crate::error::Result;
 
@@ -23,7 +23,7 @@ impl Session {
 
     /// Returns the largest number of guesses in a step that reads `n_rows` other tokens. Returns 0 if the session has no pages for guesses.
     pub(super) fn room_for_guesses(&self, n_rows: usize) -> usize {
-        let room = self.chunk.tokens(self.max_rows(Wanted::All));
+        let room = self.chunk.tokens(self.max_rows(LogitRows::All));
         if self.may_guess { room.saturating_sub(n_rows) } else { 0 }
     }
 

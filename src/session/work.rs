@@ -6,7 +6,7 @@ use crate::error::Result;
 use crate::tape::Step;
 
 /// A list of items, each a slot and the tokens that it must read. The work takes one or several steps.
-pub trait Work {
+pub trait ReadList {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
     fn tokens(&self, i: usize) -> &[u32];
@@ -17,7 +17,7 @@ pub trait Work {
     }
 }
 
-impl Work for [(Slot, &[u32])] {
+impl ReadList for [(Slot, &[u32])] {
     fn len(&self) -> usize {
         self.len()
     }
@@ -29,7 +29,7 @@ impl Work for [(Slot, &[u32])] {
     }
 }
 
-impl Work for [(Slot, u32)] {
+impl ReadList for [(Slot, u32)] {
     fn len(&self) -> usize {
         self.len()
     }
@@ -43,7 +43,7 @@ impl Work for [(Slot, u32)] {
 
 /// A rule that divides tokens into steps.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Cut {
+pub enum ChunkRule {
     /// A chunk of tokens per step. The stop flag interrupts between two steps.
     Chunks,
     /// One token per slot and step. The stop flag is ignored.
@@ -52,7 +52,7 @@ pub enum Cut {
 
 /// Selects the tokens after which a step returns logits.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Wanted {
+pub enum LogitRows {
     /// Logits after the last token of each item.
     Last,
     /// Logits after every token of each item.
@@ -69,7 +69,7 @@ pub type EachRow<'a> = &'a mut dyn FnMut(usize, usize, &[f32]) -> Result<()>;
 /// The tokens `from..from + len` of an item, which one step reads.
 #[derive(Clone, Copy)]
 pub struct Part {
-    /// Index of the item in the [`Work`].
+    /// Index of the item in the [`ReadList`].
     pub work: usize,
     pub slot: Slot,
     pub from: usize,
@@ -109,7 +109,7 @@ impl Scratch {
 
     /// Chooses the tokens of the next step: at most `each` tokens per item, at most `room` tokens in total. Stores the choice in `parts`, and adds it
     /// to `done`. Returns the number of chosen tokens.
-    pub fn cut<W: Work + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
+    pub fn cut<W: ReadList + ?Sized>(&mut self, work: &W, mut room: usize, each: usize) -> usize {
         let all = room;
         self.parts.clear();
         for (i, from) in self.done.iter_mut().enumerate() {

@@ -35,7 +35,7 @@ const MAX_MARKS: usize = 8;
 
 /// The place of an entry's state.
 #[derive(Debug)]
-enum Held {
+enum EntryLocation {
     Device(Slot),
     Host(Arc<Snapshot>),
     /// The file is being written. Until the file is complete, the entry is served from host memory.
@@ -66,7 +66,7 @@ struct Entry {
     tokens: Vec<u32>,
     /// True if the state has logits, so that the next token can be sampled at once.
     has_logits: bool,
-    held: Held,
+    held: EntryLocation,
     /// True if a caller holds the state ([`pin`](PrefixCache::pin)). Such an entry serves no prompt and is never removed to make room.
     is_pinned: bool,
     last_used: u64,
@@ -75,10 +75,10 @@ struct Entry {
 impl Entry {
     fn tier(&self) -> Tier {
         match self.held {
-            Held::Device(_) => Tier::Device,
-            Held::Host(_) if self.is_pinned => Tier::Pinned,
-            Held::Host(_) => Tier::Host,
-            Held::Writing { .. } | Held::File { .. } => Tier::Folder,
+            EntryLocation::Device(_) => Tier::Device,
+            EntryLocation::Host(_) if self.is_pinned => Tier::Pinned,
+            EntryLocation::Host(_) => Tier::Host,
+            EntryLocation::Writing { .. } | EntryLocation::File { .. } => Tier::Folder,
         }
     }
 
@@ -86,16 +86,16 @@ impl Entry {
     /// host memory count.
     fn n_bytes(&self) -> u64 {
         match &self.held {
-            Held::Device(_) => 0,
-            Held::Host(snapshot) | Held::Writing { snapshot, .. } => snapshot.n_bytes(),
-            Held::File { bytes, .. } => *bytes,
+            EntryLocation::Device(_) => 0,
+            EntryLocation::Host(snapshot) | EntryLocation::Writing { snapshot, .. } => snapshot.n_bytes(),
+            EntryLocation::File { bytes, .. } => *bytes,
         }
     }
 }
 
 /// An entry of the prefix cache from which a prompt can continue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Found {
+pub(super) struct PrefixHit {
     entry: u64,
     /// The number of prompt tokens that the entry covers.
     pub n_tokens: usize,
@@ -154,7 +154,7 @@ impl PrefixCache {
         let mut cache = PrefixCache { entries, trees, idle, lent: 0, host_bytes, folder, every, can_rewind, clock: 0 };
         if let Some(folder) = &mut cache.folder {
             for left in folder.take_left() {
-                let held = Held::File { path: left.path, bytes: left.bytes };
+                let held = EntryLocation::File { path: left.path, bytes: left.bytes };
                 cache.add(left.namespace, left.tokens, left.has_logits, held);
             }
         }
@@ -178,7 +178,7 @@ impl PrefixCache {
     /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest`. An entry may cover the whole prompt if it
     /// has logits and if `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
     /// prefilled.
-    pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<Found> {
+    pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<PrefixHit> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
             let entry = &self.entries[&id];
@@ -192,17 +192,17 @@ impl PrefixCache {
             false => on_path.map(|(n, id)| (n, *id)).find(|(n, _)| *n < prompt.len()),
         };
         let (n_tokens, entry) = whole.or_else(further)?;
-        (n_tokens >= fewest).then_some(Found { entry, n_tokens })
+        (n_tokens >= fewest).then_some(PrefixHit { entry, n_tokens })
     }
 
     /// Opens a slot with the state after the tokens that `found` covers. The caller must close this slot. Returns `None` if the entry no longer
     /// exists, or if the file of the entry is missing or damaged.
-    pub fn open(&mut self, found: Found, session: &mut Session) -> Result<Option<Slot>> {
+    pub fn open(&mut self, found: PrefixHit, session: &mut Session) -> Result<Option<Slot>> {
         let Some(entry) = self.entries.get(&found.entry) else { return Ok(None) };
         let slot = match &entry.held {
-            Held::Device(slot) => session.fork(*slot)?,
-            Held::Host(snapshot) | Held::Writing { snapshot, .. } => session.restore(snapshot)?,
-            Held::File { path, .. } => match folder::load(session.model(), path) {
+            EntryLocation::Device(slot) => session.fork(*slot)?,
+            EntryLocation::Host(snapshot) | EntryLocation::Writing { snapshot, .. } => session.restore(snapshot)?,
+            EntryLocation::File { path, .. } => match folder::load(session.model(), path) {
                 Ok(snapshot) => session.restore(&snapshot)?,
                 Err(e) => {
                     log::warn!("prefix cache: {e}");
@@ -239,12 +239,12 @@ impl PrefixCache {
             self.remove(id, session)?;
         }
         let has_logits = !session.logits(slot)?.is_empty();
-        self.add(namespace, tokens, has_logits, Held::Device(slot));
+        self.add(namespace, tokens, has_logits, EntryLocation::Device(slot));
         self.trim(self.idle.slots, session)
     }
 
     /// Adds an entry. An older entry with the same tokens is removed.
-    fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: Held) {
+    fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: EntryLocation) {
         self.clock += 1;
         let id = self.clock;
         // If two files have the same tokens, the older one stays on the disk unused.
@@ -261,12 +261,12 @@ impl PrefixCache {
             tree.remove(&entry.tokens);
         }
         match entry.held {
-            Held::Device(slot) => session.close(slot),
-            Held::File { path, .. } => {
+            EntryLocation::Device(slot) => session.close(slot),
+            EntryLocation::File { path, .. } => {
                 folder::remove(&path);
                 Ok(())
             }
-            Held::Host(_) | Held::Writing { .. } => Ok(()),
+            EntryLocation::Host(_) | EntryLocation::Writing { .. } => Ok(()),
         }
     }
 
@@ -312,7 +312,7 @@ impl PrefixCache {
 
     /// Blocks until no file is being written.
     fn wait_for_folder(&mut self, session: &mut Session) -> Result<()> {
-        while self.entries.values().any(|entry| matches!(entry.held, Held::Writing { .. })) {
+        while self.entries.values().any(|entry| matches!(entry.held, EntryLocation::Writing { .. })) {
             let Some(written) = self.folder.as_ref().and_then(Folder::wait) else { break };
             self.settle(written);
         }
@@ -330,7 +330,7 @@ impl PrefixCache {
     }
 
     /// Marks an entry as the most recently used.
-    pub fn touch(&mut self, found: Found) {
+    pub fn touch(&mut self, found: PrefixHit) {
         self.clock += 1;
         if let Some(entry) = self.entries.get_mut(&found.entry) {
             entry.last_used = self.clock;
@@ -365,7 +365,7 @@ impl PrefixCache {
     /// Copies an entry from the device to the host. Removes the entry if there is neither a host tier nor a folder, or if the copy fails. Never
     /// removes a pinned state.
     fn leave_device(&mut self, id: u64, session: &mut Session) -> Result<()> {
-        let Some(Entry { held: Held::Device(slot), is_pinned, .. }) = self.entries.get(&id) else { return Ok(()) };
+        let Some(Entry { held: EntryLocation::Device(slot), is_pinned, .. }) = self.entries.get(&id) else { return Ok(()) };
         let (slot, is_pinned) = (*slot, *is_pinned);
         if !is_pinned && self.host_bytes == 0 && self.folder.is_none() {
             return self.remove(id, session);
@@ -380,7 +380,7 @@ impl PrefixCache {
         };
         session.close(slot)?;
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.held = Held::Host(snapshot);
+            entry.held = EntryLocation::Host(snapshot);
         }
         Ok(())
     }
@@ -389,10 +389,10 @@ impl PrefixCache {
     /// or the queue is full.
     fn leave_host(&mut self, id: u64, session: &mut Session) -> Result<()> {
         let (Some(folder), Some(entry)) = (&self.folder, self.entries.get_mut(&id)) else { return self.remove(id, session) };
-        let Held::Host(snapshot) = &entry.held else { return Ok(()) };
+        let EntryLocation::Host(snapshot) = &entry.held else { return Ok(()) };
         let snapshot = snapshot.clone();
         match folder.write(id, &entry.namespace, &entry.tokens, snapshot.clone()) {
-            Some(path) => entry.held = Held::Writing { snapshot, path },
+            Some(path) => entry.held = EntryLocation::Writing { snapshot, path },
             // The queue is full, because the disk is too slow. Waiting would delay all requests, so the entry is lost instead.
             None => self.remove(id, session)?,
         }
@@ -410,7 +410,7 @@ impl PrefixCache {
     fn settle(&mut self, (id, written): Written) {
         let is_anothers = written.as_ref().is_some_and(|(path, _)| self.has_file(path));
         match (self.entries.get_mut(&id), written) {
-            (Some(entry), Some((path, bytes))) => entry.held = Held::File { path, bytes },
+            (Some(entry), Some((path, bytes))) => entry.held = EntryLocation::File { path, bytes },
             (Some(_), None) => {
                 // The write failed. The entry has no slot to close, because its state left the device earlier.
                 let entry = self.entries.remove(&id).expect("it was found");
@@ -428,7 +428,9 @@ impl PrefixCache {
 
     /// Returns whether an entry owns this file. The file may still be being written.
     fn has_file(&self, file: &Path) -> bool {
-        self.entries.values().any(|entry| matches!(&entry.held, Held::Writing { path, .. } | Held::File { path, .. } if path == file))
+        self.entries
+            .values()
+            .any(|entry| matches!(&entry.held, EntryLocation::Writing { path, .. } | EntryLocation::File { path, .. } if path == file))
     }
 
     /// Returns the key of the least recently used entry in a tier, or `None` if the tier is empty.
@@ -443,6 +445,6 @@ impl PrefixCache {
 
     /// Returns the slots of the entries on the device.
     fn slots(&self) -> Vec<Slot> {
-        self.entries.values().filter_map(|entry| if let Held::Device(slot) = entry.held { Some(slot) } else { None }).collect()
+        self.entries.values().filter_map(|entry| if let EntryLocation::Device(slot) = entry.held { Some(slot) } else { None }).collect()
     }
 }

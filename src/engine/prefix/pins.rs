@@ -1,7 +1,7 @@
 //! Pinned states: a caller holds them until it drops their handle. Pinned states share the device's slots with the entries of the cache. When slots
 //! are short, a pinned state moves to host memory and continues from there with the same bits.
 
-use super::{Entry, Found, Held, PrefixCache};
+use super::{Entry, EntryLocation, PrefixCache, PrefixHit};
 use crate::error::Result;
 use crate::session::{Session, Slot, Snapshot};
 
@@ -13,7 +13,7 @@ impl PrefixCache {
     pub fn pin(&mut self, slot: Slot, session: &mut Session) -> (u64, Result<()>) {
         self.clock += 1;
         let id = self.clock;
-        let (namespace, tokens, held) = (String::new(), Vec::new(), Held::Device(slot));
+        let (namespace, tokens, held) = (String::new(), Vec::new(), EntryLocation::Device(slot));
         self.entries.insert(id, Entry { namespace, tokens, has_logits: false, held, is_pinned: true, last_used: id });
         (id, self.trim(self.idle.slots, session))
     }
@@ -37,7 +37,7 @@ impl PrefixCache {
     /// # Errors
     /// The errors of [`Session::restore`] and [`Session::fork`].
     pub fn open_pinned(&mut self, id: u64, n_tokens: usize, n: usize, session: &mut Session) -> Result<Option<Slot>> {
-        let found = Found { entry: id, n_tokens };
+        let found = PrefixHit { entry: id, n_tokens };
         self.touch(found);
         self.make_room(n + 1, session);
         self.open(found, session)

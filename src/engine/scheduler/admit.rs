@@ -1,13 +1,14 @@
 //! Starts requests: gives slots to the requests in the queue.
 
-use super::shares::What;
-use super::{Scheduler, Submission};
+use super::Scheduler;
+use super::shares::CandidateKind;
+use crate::engine::answer::AnswerProgress;
 use crate::engine::event::Event;
 use crate::engine::prefix::FEWEST;
 use crate::engine::prepare::Prepared;
 use crate::engine::request::Input;
-use crate::engine::sequence::{Running, Sequence};
 use crate::engine::states::State;
+use crate::engine::submission::Submission;
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
 use crate::session::{Keeps, Model, Slot, TextSpec, caught};
@@ -34,23 +35,25 @@ impl Scheduler {
         while let Some(next) = self.next()
             && (next.n_slots <= self.n_free() || self.make_way(&next))
         {
-            let next = match next.what {
-                What::Swapped(job) => {
+            let next = match next.kind {
+                CandidateKind::Swapped(job) => {
                     self.resume(job, next.n_slots);
                     continue;
                 }
-                What::Waiting(next) => next,
+                CandidateKind::Waiting(next) => next,
             };
-            if self.waiting[next].prepared.texts.is_some() {
-                self.begin_text(next);
+            let id = self.waiting.remove(next);
+            let Some(submission) = self.requests.get_mut(&id) else { continue };
+            let namespace = submission.request.namespace.clone();
+            submission.began.get_or_insert_with(Instant::now);
+            self.note_admitted(&namespace);
+            if self.requests[&id].prepared.texts.is_some() {
+                self.begin_text(id);
                 continue;
             }
-            let submission = self.waiting.remove(next);
-            self.note_admitted(&submission.request.namespace);
-            self.left.push(submission.request.namespace.clone());
-            let events = submission.events.clone();
-            if let Err(e) = self.begin(submission) {
-                events.fail(e);
+            self.left.push(namespace);
+            if let Err(e) = self.begin(id) {
+                self.fail(id, e);
             }
         }
     }
@@ -61,20 +64,31 @@ impl Scheduler {
         if self.last_admitted.len() >= MOST && !self.last_admitted.contains_key(namespace) {
             self.last_admitted.clear();
         }
-        self.last_admitted.insert(namespace.into(), self.n_requests);
+        self.last_admitted.insert(namespace.into(), self.n_admitted);
+        self.n_admitted += 1;
     }
 
     /// Starts the texts of a request, one per continuation.
-    fn begin(&mut self, submission: Submission) -> Result<()> {
-        let began = Instant::now();
-        let Submission { prepared, events, request, state, at } = submission;
-        let (prefix, state) = if request.state_is_prefix { (state, None) } else { (None, state) };
+    fn begin(&mut self, id: u64) -> Result<()> {
+        let Some(mut submission) = self.requests.remove(&id) else { return Ok(()) };
+        let begun = self.begin_texts(id, &mut submission);
+        // An error ends the request, too: its reader must hear it.
+        self.requests.insert(id, submission);
+        begun
+    }
+
+    fn begin_texts(&mut self, id: u64, submission: &mut Submission) -> Result<()> {
+        let Submission { request, prepared, events, state: named, .. } = submission;
+        // A state that is a part of the prompt counts as cached tokens.
+        let prefix = if request.state_is_prefix { named.take() } else { None };
+        let state = named.clone();
         let Prepared { prompt, ends, sampling, limits, constraint, question, speculation, texts: _ } = prepared;
+        let constraint = constraint.take();
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
-        let namespace = self.shared.cache_namespace(&request)?;
+        let namespace = self.shared.cache_namespace(request)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
         let mut from = match (&prefix, &state) {
             (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
@@ -89,7 +103,7 @@ impl Scheduler {
             from.slot = Some(self.initial(name, request.n)?);
         }
         // All texts share the tokens, and so does the request if no token is read yet.
-        let prompt: Arc<[u32]> = prompt.into();
+        let prompt = prompt.clone();
         let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
         let before: Arc<[u32]> = match speculation.is_on() {
             true => [state.as_ref().and_then(|state| state.tokens()).unwrap_or_default(), &prompt[..from.n_tokens]].concat().into(),
@@ -112,7 +126,7 @@ impl Scheduler {
             job.pooling = request.pooling.map(|pooling| self.shared.rule(Some(pooling))).transpose()?;
             job.constraint = constraint;
             job.owner = owner.clone();
-            (job.speculation, job.before) = (speculation, before.clone());
+            (job.speculation, job.before) = (*speculation, before.clone());
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
             let is_kept = uses_cache && self.cache.is_on();
@@ -143,41 +157,18 @@ impl Scheduler {
             Input::Text(text) => text.clone(),
             _ => text_of(&self.shared.model, &prompt),
         });
-        let id = self.n_requests;
-        self.n_requests += 1;
         for (index, (job, seed)) in ids.into_iter().zip(seeds).enumerate() {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
-            let mut sequence = Sequence::new(id, index, seed, reader);
+            let mut sequence = AnswerProgress::new(id, index, seed, reader);
             sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
             if let Some(echoed) = &echoed {
                 sequence.echo(echoed, &events);
             }
             self.sequences.insert(job, sequence);
         }
-        let namespace = uses_cache.then_some(namespace);
-        let owner = request.namespace.clone();
-        let saves = request.save_state.map(|name| (request.namespace, name));
-        let queue_ms = (began - at).as_secs_f64() * 1e3;
-        let running = Running {
-            events,
-            prompt_tokens: prompt.len(),
-            texts_left: 0,
-            prompt,
-            cached_tokens: from.n_tokens,
-            n_told: request.return_progress.then_some(0),
-            namespace,
-            owner,
-            state,
-            saves,
-            queue_ms,
-            began,
-            prompt_logprobs: Vec::new(),
-            vector: None,
-            n_left: request.n,
-            is_paused: false,
-        };
-        self.running.insert(id, running);
+        submission.cache = uses_cache.then_some(namespace);
+        submission.cached_tokens = from.n_tokens;
         Ok(())
     }
 

@@ -37,15 +37,18 @@ impl Scheduler {
             text.filter(|_| is_end).map(|text| (text.tokens.clone(), text.spec.sampler.memory(), text.pending()))
         };
         let session = self.batcher.session_mut();
-        let request = self.sequences.get_mut(&id).and_then(|sequence| Some((self.running.get(&sequence.request)?, sequence)));
+        let request = self.sequences.get_mut(&id).and_then(|sequence| Some((self.requests.get(&sequence.request)?, sequence)));
         let (Some((request, sequence)), true) = (request, ended.is_some() || !is_end) else {
             return session.close(slot);
         };
-        let mut tokens = request.prompt.to_vec();
+        let mut tokens = request.prepared.prompt.to_vec();
         tokens.extend(ended.iter().flat_map(|(said, ..)| said));
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
-        if let (Some((namespace, name)), Some((_, memory, pending))) = (&request.saves, ended) {
+        let cache = request.cache.clone();
+        let saves = request.request.save_state.clone().zip(ended);
+        let saves = saves.map(|(name, ended)| (request.owner().to_string(), name, ended, request.tokens_before(&tokens)));
+        if let Some((namespace, name, (_, memory, pending), all)) = saves {
             // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill_awaited(slot, rest).await {
@@ -53,16 +56,15 @@ impl Scheduler {
                 sequence.saved = Some(failed(e));
                 return session.close(slot);
             }
-            let (shared, tokens) = (&self.shared, request.tokens_before(&tokens));
             let snapshot = session.snapshot_awaited(slot).await;
-            let state = snapshot.map(|snapshot| State::new(snapshot, memory, pending, tokens));
-            sequence.saved = Some(state.map_or_else(failed, |state| shared.states.begin_put(namespace, name, state)));
+            let state = snapshot.map(|snapshot| State::new(snapshot, memory, pending, all));
+            sequence.saved = Some(state.map_or_else(failed, |state| self.shared.states.begin_put(&namespace, &name, state)));
         }
-        match &request.namespace {
+        match cache {
             // The slot becomes an entry only if `tokens` contains all tokens that the slot has read.
             Some(namespace) if n_read <= tokens.len() => {
                 tokens.truncate(session.n_tokens(slot)?);
-                self.cache.insert(namespace, tokens, slot, session)
+                self.cache.insert(&namespace, tokens, slot, session)
             }
             _ => session.close(slot),
         }

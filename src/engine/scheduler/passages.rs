@@ -2,7 +2,7 @@
 
 use super::Scheduler;
 use super::admit::Beginning;
-use crate::engine::passage::{Heard, Line, Passage, Passed, Pinned, Space};
+use crate::engine::passage::{Line, Passage, Pinned, Space, TurnEvent, TurnResult};
 use crate::error::{Error, Result};
 use crate::session::{Batcher, Done, Slot, TextId, TextSpec, TokenEvent};
 use std::collections::{HashMap, VecDeque};
@@ -53,7 +53,7 @@ impl Passages {
     pub fn hear(&mut self, job: TextId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);
-        Some(passage.line.ask(Heard::Event(event.token, event.piece.into())))
+        Some(passage.line.ask(TurnEvent::Event(event.token, event.piece.into())))
     }
 
     /// Ends all passages with an error.
@@ -76,7 +76,7 @@ impl Running {
         let all = self.prompt.len() - self.n_cached;
         if all - n_unread > self.n_told {
             self.n_told = all - n_unread;
-            self.is_broken |= self.line.ask(Heard::Read(self.n_told, all)).is_break();
+            self.is_broken |= self.line.ask(TurnEvent::Read(self.n_told, all)).is_break();
         }
     }
 }
@@ -191,7 +191,7 @@ impl Scheduler {
     pub(super) fn end_passage(&mut self, done: Done) -> Option<Done> {
         let Some(mut passage) = self.passages.running.remove(&done.id) else { return Some(done) };
         passage.tell(0);
-        let passed = done.output.map(|output| Passed {
+        let passed = done.output.map(|output| TurnResult {
             output,
             pinned: passage.pinned.take(),
             n_prefilled: passage.prompt.len() - passage.n_cached,

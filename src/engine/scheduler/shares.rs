@@ -15,14 +15,14 @@ const HOLD: Duration = Duration::from_millis(250);
 const TURN: Duration = Duration::from_secs(1);
 
 /// The request or text that gets slots next.
-pub struct Next {
-    pub what: What,
+pub struct Candidate {
+    pub kind: CandidateKind,
     pub n_slots: usize,
     namespace: String,
 }
 
 #[derive(Clone, Copy)]
-pub enum What {
+pub enum CandidateKind {
     /// The index of a waiting request.
     Waiting(usize),
     /// A continuation that was swapped out.
@@ -39,42 +39,43 @@ impl Scheduler {
     /// Returns the waiting request, or the continuation without a slot, that gets slots next, or `None` if nothing waits. The namespace with the
     /// fewest running continuations is next. Among such namespaces, the namespace that has waited longest since its last request got slots is next.
     /// Within a namespace, continuations that were swapped out come first, then requests with a higher priority, then earlier requests.
-    pub(super) fn next(&self) -> Option<Next> {
+    pub(super) fn next(&self) -> Option<Candidate> {
         let running = self.n_running();
-        let share = |next: &Next| {
+        let share = |next: &Candidate| {
             let namespace = next.namespace.as_str();
             (running.get(namespace).copied().unwrap_or(0), self.last_admitted.get(namespace).map_or(0, |number| number + 1))
         };
         let mut seen = HashSet::new();
         let firsts = self.ready().filter(|(namespace, ..)| seen.insert(*namespace));
-        let firsts = firsts.map(|(namespace, what, n_slots)| Next { what, n_slots, namespace: namespace.into() });
+        let firsts = firsts.map(|(namespace, kind, n_slots)| Candidate { kind, n_slots, namespace: namespace.into() });
         firsts.min_by_key(share)
     }
 
-    /// Returns everything that can use slots now: its namespace, what it is, and the number of slots. What comes first in its namespace comes first
+    /// Returns everything that can use slots now: its namespace, what it is, and the number of slots. The first of a namespace is first
     /// here. A request whose reader is slow gets no slots.
-    fn ready(&self) -> impl Iterator<Item = (&str, What, usize)> {
+    fn ready(&self) -> impl Iterator<Item = (&str, CandidateKind, usize)> {
         let swapped = self.batcher.swapped().filter_map(|(job, n_slots)| {
             let request = self.sequences.get(&job)?.request;
-            let owner = self.running.get(&request)?.owner.as_str();
-            (!self.is_slow(request)).then_some((owner, What::Swapped(job), n_slots))
+            let owner = self.requests.get(&request)?.owner();
+            (!self.is_slow(request)).then_some((owner, CandidateKind::Swapped(job), n_slots))
         });
-        let waiting = self.waiting.iter().enumerate().filter(|(_, other)| !other.begun().is_some_and(|request| self.is_slow(request)));
-        swapped.chain(waiting.map(|(i, other)| (other.request.namespace.as_str(), What::Waiting(i), other.request.n)))
+        let waiting = self.waiting.iter().enumerate().filter_map(|(i, id)| Some((i, self.requests.get(id)?)));
+        let waiting = waiting.filter(|(_, other)| !other.is_paused);
+        swapped.chain(waiting.map(|(i, other)| (other.owner(), CandidateKind::Waiting(i), other.request.n)))
     }
 
     /// Returns the number of continuations with slots of each namespace.
     fn n_running(&self) -> HashMap<&str, usize> {
         let mut running: HashMap<&str, usize> = HashMap::new();
         let in_slots = self.sequences.values().filter(|sequence| sequence.since.is_some());
-        let requests = in_slots.filter_map(|sequence| self.running.get(&sequence.request));
-        requests.for_each(|request| *running.entry(&request.owner).or_default() += 1);
+        let requests = in_slots.filter_map(|sequence| self.requests.get(&sequence.request));
+        requests.for_each(|request| *running.entry(request.owner()).or_default() += 1);
         running
     }
 
     /// Makes texts give up their slots until `next` can have its slots. First texts whose readers are slow, then texts of the namespaces with the
     /// most slots. Returns whether enough slots are free.
-    pub(super) fn make_way(&mut self, next: &Next) -> bool {
+    pub(super) fn make_way(&mut self, next: &Candidate) -> bool {
         // A browser cannot wait for the copy of a slot.
         if !MAY_BLOCK || self.shared.options.swap_bytes == 0 {
             return false;
@@ -90,23 +91,23 @@ impl Scheduler {
     }
 
     /// Returns continuations that have `n_missing` slots together, or an empty list if too few may give way to `next`.
-    fn who_gives_way(&self, next: &Next, mut n_missing: usize) -> Vec<TextId> {
+    fn who_gives_way(&self, next: &Candidate, mut n_missing: usize) -> Vec<TextId> {
         let mut who = Vec::new();
         let mut running = self.n_running();
         // Of each namespace, the continuation that has had its slot for longest comes last.
         let mut of: HashMap<&str, Vec<(Instant, TextId, usize)>> = HashMap::new();
         for (&job, sequence) in &self.sequences {
-            let (Some(since), Some(request)) = (sequence.since, self.running.get(&sequence.request)) else { continue };
+            let (Some(since), Some(request)) = (sequence.since, self.requests.get(&sequence.request)) else { continue };
             let n_slots = self.batcher.n_swappable(job);
             if n_slots == 0 {
                 continue;
             }
             if request.is_paused && n_missing > 0 {
                 n_missing = n_missing.saturating_sub(n_slots);
-                running.entry(&request.owner).and_modify(|n| *n -= n_slots.min(*n));
+                running.entry(request.owner()).and_modify(|n| *n -= n_slots.min(*n));
                 who.push(job);
             } else if !request.is_paused {
-                of.entry(&request.owner).or_default().push((since, job, n_slots));
+                of.entry(request.owner()).or_default().push((since, job, n_slots));
             }
         }
         of.values_mut().for_each(|texts| texts.sort_unstable_by_key(|(since, job, _)| (std::cmp::Reverse(*since), *job)));
@@ -164,9 +165,8 @@ impl Scheduler {
             Ok(()) => self.set_since(job, n_slots > 1, Some(Instant::now())),
             Err(e) => self.fail(request, e),
         }
-        if let Some(owner) = self.running.get(&request).map(|request| request.owner.clone()) {
+        if let Some(owner) = self.requests.get(&request).map(|request| request.owner().to_string()) {
             self.note_admitted(&owner);
-            self.n_requests += 1;
         }
     }
 
@@ -181,7 +181,7 @@ impl Scheduler {
     }
 
     fn is_slow(&self, request: u64) -> bool {
-        self.running.get(&request).is_some_and(|request| request.is_paused)
+        self.requests.get(&request).is_some_and(|request| request.is_paused)
     }
 }
 

@@ -5,7 +5,7 @@
 //! tokens of the text again.
 
 use super::Batcher;
-use super::step::{Flight, Hear, Teller};
+use super::step::{EventSink, Hear, PendingStep};
 use crate::error::Result;
 use crate::exec::{MAX_AHEAD, NOTHING};
 use crate::sample::{Sampler, penalty_weight};
@@ -51,7 +51,7 @@ pub struct Ahead {
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Begins a submission of several steps for the texts in `order`, which have exactly one unread token each. In each step, the device reads
     /// one token per text and samples the next.
-    pub(super) fn begin_drawing(&mut self) -> Result<Flight> {
+    pub(super) fn begin_drawing(&mut self) -> Result<PendingStep> {
         if !self.has_samplers {
             self.send_samplers()?;
         }
@@ -77,7 +77,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             return Err(e);
         }
         *has_samplers = true;
-        Ok(Flight::Drawing)
+        Ok(PendingStep::Drawing)
     }
 
     /// Copies the samplers of the texts in `order` to the device.
@@ -107,9 +107,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             bound.learn(0, order.len(), took / n.max(1) as u32);
         }
         let model = session.model().clone();
-        let mut teller = Teller { vocab: model.vocab(), hear, is_broken: false };
+        let mut sink = EventSink { vocab: model.vocab(), hear, is_broken: false };
         for drawn in ahead.ids.chunks_exact(order.len()) {
-            if teller.is_broken {
+            if sink.is_broken {
                 break;
             }
             for (&i, &token) in order.iter().zip(drawn) {
@@ -122,7 +122,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                     continue;
                 }
                 text.spec.sampler.skip();
-                if teller.take(i, text, token, n) {
+                if sink.take(i, text, token, n) {
                     text.unread.push(token);
                 }
             }
@@ -139,7 +139,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             } else {
                 // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives a bit-identical state.
                 session.pages.cancel(go);
-                text.is_stuck |= !text.is_live() || teller.is_broken;
+                text.is_stuck |= !text.is_live() || sink.is_broken;
             }
             *has_samplers &= !text.is_stuck;
         }

@@ -1,7 +1,7 @@
 //! Speculation: a step also reads guesses of the next tokens, and the host samples after each of them as long as they are right. So one step can yield
 //! several tokens, and each token is sampled exactly as without guesses.
 
-use super::step::{Hear, Teller};
+use super::step::{EventSink, Hear};
 use super::{Batcher, TextId};
 use crate::error::{Error, Result};
 use crate::exec::wait::{MAY_BLOCK, would_block};
@@ -227,10 +227,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     /// Samples after each guess of the finished step, as long as the guesses are right. Adds the sampled tokens to the texts.
     pub(super) fn check_guesses(&mut self, hear: &mut Hear<'_>) -> Result<()> {
-        let Batcher { session, texts, order, aside, guesses: all, .. } = self;
+        let Batcher { session, texts, order, threads, guesses: all, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let model = session.model().clone();
-        let mut teller = Teller { vocab: model.vocab(), hear, is_broken: false };
+        let mut sink = EventSink { vocab: model.vocab(), hear, is_broken: false };
         for (k, &i) in order.iter().enumerate() {
             let text = &mut texts[i];
             let n_guesses = std::mem::take(&mut text.n_guesses);
@@ -248,10 +248,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 let row = row.ok_or_else(|| Error::device("the step returned no logits after a guessed token"))?;
                 // A panic in a constraint or a processor ends this text alone.
                 let drawn = caught(|| text.draw(row));
-                let in_time = aside.as_ref().map_or(Ok(()), |aside| aside.check_time(text));
+                let in_time = threads.as_ref().map_or(Ok(()), |threads| threads.check_time(text));
                 let drawn = in_time.and(drawn);
                 let is_right = matches!((&drawn, guesses.get(t)), (Ok(Some(token)), Some(guess)) if token == guess);
-                teller.drawn(i, text, drawn);
+                sink.drawn(i, text, drawn);
                 if let Some(guessing) = text.guessing.as_deref_mut().filter(|_| t < n_guesses) {
                     guessing.learn(guessing.by, is_right);
                 }

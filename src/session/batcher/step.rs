@@ -6,7 +6,7 @@ use crate::error::{Error, Result};
 use crate::session::logprobs::Logprobs;
 use crate::session::slots::Slot;
 use crate::session::text::{Finish, Text, TextId, TokenEvent};
-use crate::session::work::{Wanted, Work};
+use crate::session::work::{LogitRows, ReadList};
 use crate::session::{Session, caught};
 use crate::vocab::Vocab;
 use std::borrow::{Borrow, BorrowMut};
@@ -20,7 +20,7 @@ pub(in crate::session) type Hear<'a> = dyn FnMut(TextId, TokenEvent<'_>) -> Cont
 
 /// A step that was begun and is not finished. [`Batcher::order`] lists the texts that take part.
 #[derive(Clone, Copy)]
-pub enum Flight {
+pub enum PendingStep {
     /// The device computes logits for tokens that the slots read. Then the host samples for each text without unread tokens.
     Reading {
         /// The number of decoding texts, which come first in `order`. Texts that prefill follow.
@@ -40,7 +40,7 @@ struct Reads<'a> {
     texts: &'a [Text],
 }
 
-impl Work for Reads<'_> {
+impl ReadList for Reads<'_> {
     fn len(&self) -> usize {
         self.order.len()
     }
@@ -56,14 +56,14 @@ impl Work for Reads<'_> {
 }
 
 /// Adds sampled tokens to texts, and passes the new text on.
-pub(super) struct Teller<'a, 'b> {
+pub(super) struct EventSink<'a, 'b> {
     pub vocab: Option<&'a Vocab>,
     pub hear: &'a mut Hear<'b>,
     /// True after the callback has returned `Break`.
     pub is_broken: bool,
 }
 
-impl Teller<'_, '_> {
+impl EventSink<'_, '_> {
     /// Appends a token to `text`, which has index `at`. `n_together` becomes [`TokenEvent::n_together`]. Returns whether the token
     /// belongs to the text; a stop id does not.
     pub fn take(&mut self, at: usize, text: &mut Text, token: u32, n_together: usize) -> bool {
@@ -125,7 +125,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// # Errors
     /// The errors of [`step`](Self::step).
     pub fn begin_step(&mut self) -> Result<()> {
-        if self.flight.is_some() {
+        if self.pending_step.is_some() {
             return Ok(());
         }
         self.order.clear();
@@ -138,7 +138,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             true => self.begin_drawing(),
             false => self.begin_reading(),
         };
-        self.flight = Some(begun.inspect_err(|e| self.fail(e))?);
+        self.pending_step = Some(begun.inspect_err(|e| self.fail(e))?);
         Ok(())
     }
 
@@ -147,7 +147,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// # Errors
     /// `Device` if the device failed.
     pub fn is_ready(&mut self) -> Result<bool> {
-        if self.flight.is_none() { Ok(true) } else { self.session.borrow_mut().is_ready() }
+        if self.pending_step.is_none() { Ok(true) } else { self.session.borrow_mut().is_ready() }
     }
 
     /// Waits until [`finish_step`](Self::finish_step) would not block. In a browser, the future awaits the device. Elsewhere, polling the future
@@ -156,10 +156,10 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// # Errors
     /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
-        let has_begun = matches!(self.flight, Some(Flight::Reading { has_begun: true, .. }));
+        let has_begun = matches!(self.pending_step, Some(PendingStep::Reading { has_begun: true, .. }));
         let is_pooled = has_begun && self.order.iter().any(|&i| self.texts[i].pool.is_some());
         let session: &mut Session = self.session.borrow_mut();
-        match &self.flight {
+        match &self.pending_step {
             None => Ok(()),
             Some(_) if is_pooled => session.hidden_ready().await,
             Some(_) => session.ready().await,
@@ -182,18 +182,18 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it receives.
     pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(TextId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
         let done = |mut text: Text| Done { id: text.id, output: text.error.take().map_or(Ok(text), Err) };
-        Ok(self.land(hear)?.into_iter().map(done).collect())
+        Ok(self.finish_texts(hear)?.into_iter().map(done).collect())
     }
 
     /// Finishes the step that was begun. Returns the texts that ended, without cancelled texts.
-    pub(in crate::session) fn land(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Text>> {
-        let Some(flight) = self.flight.take() else { return Ok(Vec::new()) };
-        let landed = match flight {
-            Flight::Reading { n_first, n_decoding, has_begun } => {
+    pub(in crate::session) fn finish_texts(&mut self, hear: &mut Hear<'_>) -> Result<Vec<Text>> {
+        let Some(pending_step) = self.pending_step.take() else { return Ok(Vec::new()) };
+        let landed = match pending_step {
+            PendingStep::Reading { n_first, n_decoding, has_begun } => {
                 let read = if has_begun { self.finish_reading(n_first, n_decoding) } else { Ok(()) };
                 read.and_then(|()| self.check_guesses(hear)).and_then(|()| self.draw(hear))
             }
-            Flight::Drawing => self.finish_drawing(hear),
+            PendingStep::Drawing => self.finish_drawing(hear),
         };
         landed.inspect_err(|e| {
             self.session.borrow_mut().drop_guesses();
@@ -211,13 +211,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
     }
 
-    fn begin_reading(&mut self) -> Result<Flight> {
+    fn begin_reading(&mut self) -> Result<PendingStep> {
         let Batcher { session, texts, order, prefill, .. } = self;
         // Decoding texts are first, with one token each, so that none of them waits for a prompt. The stable sort keeps the order of the
         // prompts.
         order.sort_by_key(|&i| !texts[i].is_decoding());
         let n_first = order.partition_point(|&i| texts[i].is_decoding());
-        let mut wanted = Wanted::Last;
+        let mut wanted = LogitRows::Last;
         // A step returns either all logits or the last logits of each prompt. Prompts that need all logits are read first.
         if order[n_first..].iter().any(|&i| texts[i].needs_all_rows()) {
             let mut at = 0;
@@ -225,7 +225,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 at += 1;
                 at <= n_first || texts[i].needs_all_rows()
             });
-            wanted = Wanted::All;
+            wanted = LogitRows::All;
         }
         let n_rows = order[..n_first].iter().map(|&i| texts[i].next().len()).sum::<usize>().max(n_first);
         let n_decoding = order[..n_first].iter().filter(|&&i| !texts[i].unread.is_empty()).count();
@@ -238,7 +238,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
         let has_begun = session.borrow_mut().begin_some(&Reads { order, texts }, most, wanted)? > 0;
         self.has_samplers = false;
-        Ok(Flight::Reading { n_first, n_decoding, has_begun })
+        Ok(PendingStep::Reading { n_first, n_decoding, has_begun })
     }
 
     fn finish_reading(&mut self, n_first: usize, n_decoding: usize) -> Result<()> {
@@ -319,7 +319,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
         let Batcher { session, texts, order, swapped, .. } = self;
         let session: &Session = Borrow::borrow(session);
-        let mut teller = Teller { vocab: session.model().vocab(), hear, is_broken: false };
+        let mut sink = EventSink { vocab: session.model().vocab(), hear, is_broken: false };
         for &i in order.iter() {
             let text = &mut texts[i];
             // A cancelled text, and a text with a limit of 0 tokens, have already ended, so nothing is sampled for them.
@@ -328,28 +328,28 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             }
             text.is_stuck = false;
             let logits = session.logits(text.slot)?;
-            if let Some(aside) = &self.aside {
-                text.drawing = aside.begin(text, logits);
+            if let Some(threads) = &self.threads {
+                text.drawing = threads.begin(text, logits);
                 if text.drawing.is_some() {
                     continue;
                 }
             }
             // A panic in a constraint or a processor ends this text alone.
             let drawn = caught(|| text.draw(logits));
-            teller.drawn(i, text, drawn);
+            sink.drawn(i, text, drawn);
         }
-        if let Some(aside) = &mut self.aside {
+        if let Some(threads) = &mut self.threads {
             let in_slots = texts.iter_mut().map(|text| (text, None));
             let swapped = swapped.iter_mut().map(|Swapped { text, snapshot }| (text, Some(snapshot)));
             for (i, (text, snapshot)) in in_slots.chain(swapped).enumerate() {
                 let Some(drawing) = text.drawing.take() else { continue };
                 let logits = snapshot.map_or_else(|| session.logits(text.slot), |snapshot| Ok(&snapshot.logits))?;
-                let Some(drawn) = aside.take(&drawing, text, logits) else {
+                let Some(drawn) = threads.take(&drawing, text, logits) else {
                     text.drawing = Some(drawing);
                     continue;
                 };
                 if text.is_live() {
-                    teller.drawn(i, text, drawn);
+                    sink.drawn(i, text, drawn);
                 }
             }
         }

@@ -27,7 +27,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, or the text is itself one that waits for a prompt.
     pub(crate) fn n_swappable(&self, id: TextId) -> usize {
         let found = self.texts.iter().find(|text| text.id == id);
-        let may = |text: &&Text| self.flight.is_none() && !text.has_ended() && !text.spec.keeps.own;
+        let may = |text: &&Text| self.pending_step.is_none() && !text.has_ended() && !text.spec.keeps.own;
         found.filter(may).map_or(0, Text::n_slots)
     }
 

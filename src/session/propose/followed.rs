@@ -22,7 +22,7 @@ pub struct Texts {
     pub session: Session,
     texts: HashMap<usize, Followed>,
     /// Slots of texts that have ended, the oldest first.
-    kept: VecDeque<Kept>,
+    kept: VecDeque<IdleDraftSlot>,
 }
 
 /// A slot that has read the tokens of a text from token `start` on.
@@ -47,7 +47,7 @@ struct Followed {
 }
 
 /// The slot of a text that has ended.
-struct Kept {
+struct IdleDraftSlot {
     reader: Reader,
     /// The tokens of the text up to the last token that the slot has read.
     tokens: Vec<u32>,
@@ -130,7 +130,7 @@ impl Texts {
         let known = (0..self.kept.len()).filter(|&i| tokens.starts_with(&self.kept[i].tokens)).max_by_key(|&i| self.kept[i].tokens.len());
         let known = known.and_then(|i| self.kept.remove(i));
         let (reader, longer) = match known {
-            Some(Kept { reader, tokens: read }) if tokens.len() - read.len() <= 2 * RECENT => (reader, None),
+            Some(IdleDraftSlot { reader, tokens: read }) if tokens.len() - read.len() <= 2 * RECENT => (reader, None),
             known => {
                 let longer = known.map(|kept| kept.reader);
                 if !self.make_room() {
@@ -207,7 +207,7 @@ impl Texts {
             return self.close(kept.slot);
         }
         tokens.truncate(kept.start + n_read);
-        self.kept.push_back(Kept { reader: kept, tokens });
+        self.kept.push_back(IdleDraftSlot { reader: kept, tokens });
     }
 
     fn close(&mut self, slot: Slot) {

@@ -1,54 +1,20 @@
-//! Running requests and their continuations.
+//! What a reader makes of one text: its parts, sent as events and collected for the completion.
 
 use super::event::{Completion, Event, Usage};
 use super::outbox::Outbox;
-use super::states::{State, StateInfo};
+use super::states::StateInfo;
+use super::submission::Submission;
 use crate::chat::{AnswerPart, AnswerReader};
 use crate::error::Result;
 use crate::session::{Logprobs, Text, Timings};
 use crate::template::ToolCall;
 use async_channel::Receiver;
 use std::ops::ControlFlow;
-use std::sync::Arc;
 use web_time::Instant;
-
-/// A request that has slots.
-pub struct Running {
-    pub events: Outbox,
-    /// Token ids of the prompt, without the tokens of `state`. Empty if the request has `texts`.
-    pub prompt: Arc<[u32]>,
-    /// The number of tokens in the prompt, or in all texts of the request.
-    pub prompt_tokens: usize,
-    /// The number of texts for vectors or scores that have not ended. 0 for a request that has a prompt.
-    pub texts_left: usize,
-    /// The number of tokens at the beginning of the prompt that a cache entry, or a state with `state_is_prefix`, covered.
-    pub cached_tokens: usize,
-    /// The number of prefilled tokens that was last reported. `None` if the request wants no reports.
-    pub n_told: Option<usize>,
-    /// The namespace in which the slots of the request become cache entries. `None` if the request uses no cache.
-    pub namespace: Option<String>,
-    /// The namespace of the request.
-    pub owner: String,
-    /// The named state that the prompt follows. `None` if the request begins with an empty state.
-    pub state: Option<Arc<State>>,
-    /// The namespace and the name under which the state after the text is saved. `None` saves no state.
-    pub saves: Option<(String, String)>,
-    pub queue_ms: f64,
-    /// The time at which the request got its slots.
-    pub began: Instant,
-    /// Log-probabilities of all prompt tokens except the first. Empty if the request does not set both `echo` and `logprobs`.
-    pub prompt_logprobs: Vec<Logprobs>,
-    /// The vector of the prompt. `None` until the prompt is prefilled. Always `None` if the request does not set `pooling`.
-    pub vector: Option<Vec<f32>>,
-    /// The number of continuations that are not complete.
-    pub n_left: usize,
-    /// True if the reader is slow. The continuations then take part in no step.
-    pub is_paused: bool,
-}
 
 /// A continuation that is being generated.
 #[derive(Default)]
-pub struct Sequence {
+pub struct AnswerProgress {
     /// The key of the request in the scheduler.
     pub request: u64,
     pub index: usize,
@@ -68,20 +34,10 @@ pub struct Sequence {
     logprobs: Vec<Logprobs>,
 }
 
-impl Running {
-    /// Returns the tokens of the request's named state, followed by `tokens`. Returns `None` if the state's tokens are unknown.
-    pub fn tokens_before(&self, tokens: &[u32]) -> Option<Vec<u32>> {
-        match &self.state {
-            Some(state) if state.snapshot.n_tokens() > 0 => Some([state.tokens()?, tokens].concat()),
-            _ => Some(tokens.to_vec()),
-        }
-    }
-}
-
-impl Sequence {
+impl AnswerProgress {
     /// Returns a continuation without tokens. `reader` separates text, thought and calls of an answer to messages.
-    pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> Sequence {
-        Sequence { request, index, seed, reader, since: Some(Instant::now()), ..Sequence::default() }
+    pub fn new(request: u64, index: usize, seed: u64, reader: Option<AnswerReader>) -> AnswerProgress {
+        AnswerProgress { request, index, seed, reader, since: Some(Instant::now()), ..AnswerProgress::default() }
     }
 
     /// Adds `prompt` to the beginning of the text, and sends the prompt as an event.
@@ -151,12 +107,12 @@ impl Sequence {
     }
 
     /// Returns the complete continuation, without its named state.
-    pub fn completion(self, output: Text, request: &Running) -> Completion {
+    pub fn completion(self, output: Text, request: &Submission) -> Completion {
         let first = self.first_token.unwrap_or_else(Instant::now);
         let timings = Timings {
-            queue_ms: request.queue_ms,
-            prefill_ms: (first - request.began).as_secs_f64() * 1e3,
-            prefill_tokens: request.prompt_tokens - request.cached_tokens,
+            queue_ms: request.queue_ms(),
+            prefill_ms: request.began.map_or(0.0, |began| (first - began).as_secs_f64() * 1e3),
+            prefill_tokens: request.prompt_tokens() - request.cached_tokens,
             decode_ms: first.elapsed().as_secs_f64() * 1e3,
             decode_tokens: output.tokens.len(),
             drafted_tokens: output.drafted,
@@ -164,7 +120,7 @@ impl Sequence {
         };
         let finish = output.reason();
         let usage = Usage {
-            prompt_tokens: request.prompt_tokens,
+            prompt_tokens: request.prompt_tokens(),
             cached_tokens: request.cached_tokens,
             completion_tokens: output.tokens.len(),
             // A stop id that ends the thought is not in `tokens`.
@@ -177,7 +133,7 @@ impl Sequence {
             calls: self.calls,
             tokens: output.tokens,
             logprobs: self.logprobs,
-            prompt_first: request.prompt.first().copied(),
+            prompt_first: request.prepared.prompt.first().copied(),
             prompt_logprobs: request.prompt_logprobs.clone(),
             vector: request.vector.clone(),
             finish,

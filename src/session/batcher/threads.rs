@@ -19,7 +19,7 @@ const MAX_THREADS: usize = 32;
 const IDLE: Duration = Duration::from_secs(10);
 
 /// Threads that draw for one batcher.
-pub struct Aside {
+pub struct ConstraintThreads {
     lanes: Arc<Lanes>,
     /// A function that is called when a draw has ended.
     wake: Arc<dyn Fn() + Send + Sync>,
@@ -50,11 +50,11 @@ struct Queues {
     is_closed: bool,
 }
 
-impl Aside {
+impl ConstraintThreads {
     /// Creates the queues. The first draws start the threads. `wake` is called after each draw, on the thread that has drawn. `most` limits the time
     /// that the constraint of one text may take in total.
-    pub fn new(wake: Arc<dyn Fn() + Send + Sync>, most: Option<Duration>) -> Aside {
-        Aside { lanes: Arc::default(), wake, most, means: HashMap::new() }
+    pub fn new(wake: Arc<dyn Fn() + Send + Sync>, most: Option<Duration>) -> ConstraintThreads {
+        ConstraintThreads { lanes: Arc::default(), wake, most, means: HashMap::new() }
     }
 
     /// Returns whether a draw has ended that [`take`](Self::take) has not returned.
@@ -117,7 +117,7 @@ impl Aside {
     }
 }
 
-impl Drop for Aside {
+impl Drop for ConstraintThreads {
     fn drop(&mut self) {
         self.lanes.lock().is_closed = true;
         self.lanes.more.notify_all();
