@@ -59,7 +59,9 @@ pub fn run(name: &str, args: &ShowArgs, on: &DeviceArgs) -> Outcome {
             n => format!("expected a variant from 1 to {n}, found {}", args.variant),
         };
         let e = Error::input(text);
-        return Err(if all.is_empty() { e.hint("choose another kernel or format").into() } else { e.at("--variant").into() });
+        let other = if caps.class == Class::Lanes { "groups" } else { "lanes" };
+        let hint = format!("choose another kernel or format, or set WINGBEAT_KERNELS={other} for the device's other kernels");
+        return Err(if all.is_empty() { e.hint(hint).into() } else { e.at("--variant").into() });
     };
     out.text(&variant.text(&title(kernel, adapter, &caps, format, &choice.id))?)?;
     out.finish()?;
