@@ -34,7 +34,7 @@ if [ "$(uname -s)" != Linux ]; then
   exit 0
 fi
 
-program=$(${CARGO:-cargo} build --quiet -p wingbeat --bench gpu_compile --message-format json |
+program=$(${CARGO:-cargo} build --quiet --bench gpu_compile --message-format json |
   grep -o '"executable":"[^"]*gpu_compile-[^"]*"' | tail -1 | cut -d'"' -f4)
 arch=$(uname -m)
 export MESA_SHADER_CACHE_DISABLE=true

@@ -28,7 +28,7 @@ case " ${names[*]} " in
     WGSL_TEXTS=$(mktemp)
     export WGSL_TEXTS
     trap 'rm -f "$WGSL_TEXTS"' EXIT
-    WGSL_OUT=$WGSL_TEXTS "${CARGO:-cargo}" test --quiet -p wingbeat --test main shaders::every_shader_fits >/dev/null
+    WGSL_OUT=$WGSL_TEXTS "${CARGO:-cargo}" test --quiet --test main shaders::every_shader_fits >/dev/null
     ;;
 esac
 files=()

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Builds and runs every test, with cargo-nextest if it is installed. A missing adapter is a failure, not a skip.
+# Commands name no package: for one package alone, cargo would choose other features of the dependencies and compile them again.
 # usage: test.sh [ARGUMENTS OF THE TEST RUNNER…]
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -18,7 +19,7 @@ export WINGBEAT_REQUIRE_GPU=1
 # Runs the examples; nextest only compiles them.
 if [ $# -eq 0 ]; then
   for example in whole_text stream chat_tools embedding state own_gpu rwkv4_in_150_lines rwkv6_notebook glm4_notebook; do
-    "$cargo" run --quiet -p wingbeat --example "$example" >/dev/null
+    "$cargo" run --quiet --example "$example" >/dev/null
   done
 fi
 # Runs the other tests after a failure.
