@@ -1,4 +1,4 @@
-//! What a reader makes of one text: its parts, sent as events and collected for the completion.
+//! Reads one text for its receiver: sends its parts as events, and collects them for the completion.
 
 use super::event::{Completion, Event, Usage};
 use super::outbox::Outbox;
