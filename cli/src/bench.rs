@@ -229,7 +229,9 @@ fn measure_all(
         for &test in tests {
             slots::check(&model, &args.run.on, test.n_batch + 1, "-b")?;
             let record = measure(&model, source, test, args.repetitions, (ceiling, sparsity), speculation)?;
+            // First the result: an interrupt after this line must not lose it.
             printer.record(&record)?;
+            say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, record.samples.avg_ts));
             records.push(record);
         }
         if args.profile {
@@ -330,7 +332,6 @@ fn measure(
     };
     let device = model.device();
     let dispatches_per_token = measure::dispatches_per_token(&mut session)?;
-    say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, samples.avg_ts));
     Ok(BenchRecord {
         build_commit: BuildReport::new().commit.unwrap_or("unknown"),
         model_type: format!("{} {} {}", model.facts().architecture, print::short(model.n_params()), model.dtype()),
