@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::Path;
 
-/// The metadata key whose value is the [`SavedConversation`] as JSON.
+/// The metadata key whose value is the saved conversation as JSON.
 pub const METADATA_KEY: &str = "chat";
 const VERSION: u32 = 1;
 

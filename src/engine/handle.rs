@@ -230,7 +230,7 @@ impl Engine {
     /// Checks that a request of a namespace may enter the queue now.
     ///
     /// # Errors
-    /// Errors of [`queue`](Self::queue).
+    /// The errors of a full queue, as [`submit`](Self::submit) has them.
     pub fn check_room(&self, namespace: &str) -> Result<()> {
         self.shared.check_room(namespace).map(drop)
     }

@@ -161,7 +161,7 @@ impl Preparer {
         }
     }
 
-    /// Sets whether requests get a list of positions in [`Prepared::ends`]. By default, this list stays empty.
+    /// Sets whether requests get a list of positions in `Prepared::ends`. By default, this list stays empty.
     pub fn with_ends(self, finds_ends: bool) -> Preparer {
         Preparer { finds_ends, ..self }
     }
