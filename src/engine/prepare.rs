@@ -5,6 +5,7 @@ pub use super::prepared::{MakeConstraint, Prepared};
 use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
 use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
+#[cfg(feature = "grammar")]
 use crate::constrain::Constraint;
 #[cfg(feature = "grammar")]
 use crate::constrain::Follower;

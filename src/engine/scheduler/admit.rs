@@ -91,10 +91,10 @@ impl Scheduler {
         let namespace = self.shared.cache_namespace(request)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
         let mut from = match (&prefix, &state) {
-            (Some(prefix), _) => self.after_prefix(prefix, &prompt, request.n)?,
+            (Some(prefix), _) => self.after_prefix(prefix, prompt, request.n)?,
             (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
-            (None, None) if uses_cache && !scores_prompt => self.cached(&namespace, &prompt, request.n, FEWEST)?,
+            (None, None) if uses_cache && !scores_prompt => self.cached(&namespace, prompt, request.n, FEWEST)?,
             (None, None) => Beginning::default(),
         };
         if from.slot.is_none()
@@ -130,7 +130,7 @@ impl Scheduler {
             job.from = from.slot;
             job.pending.clone_from(&from.pending);
             let is_kept = uses_cache && self.cache.is_on();
-            let at = if is_kept && index == 0 { self.cache.marks(&prompt, &ends, from.n_tokens) } else { Vec::new() };
+            let at = if is_kept && index == 0 { self.cache.marks(&prompt, ends, from.n_tokens) } else { Vec::new() };
             let at = at.into_iter().map(|at| at - from.n_tokens).collect();
             job.keeps = Keeps {
                 at,
@@ -163,7 +163,7 @@ impl Scheduler {
             let mut sequence = AnswerProgress::new(id, index, seed, reader);
             sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
             if let Some(echoed) = &echoed {
-                sequence.echo(echoed, &events);
+                sequence.echo(echoed, events);
             }
             self.sequences.insert(job, sequence);
         }
