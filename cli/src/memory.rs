@@ -69,7 +69,13 @@ fn end(size: usize) -> ! {
 /// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call this function. `message` and
 /// `hint` must not contain a quote or a backslash.
 fn end_with(message: &str, hint: &str) -> ! {
+    static IS_ENDING: AtomicBool = AtomicBool::new(false);
     let kind = Kind::Memory;
+    if IS_ENDING.swap(true, Ordering::SeqCst) {
+        // Another thread prints the error and ends the program. If this thread failed while it did so, no other thread ends the program.
+        std::thread::sleep(std::time::Duration::from_secs(1));
+        low_level::exit(kind.exit_code().into());
+    }
     if WANTS_JSON.load(Ordering::Relaxed) {
         let mut line = StackLine::default();
         let name = kind.name();
