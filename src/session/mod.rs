@@ -11,7 +11,7 @@ mod caught;
 mod chunk;
 mod convert;
 mod definition;
-mod embed;
+mod draws;
 pub mod fit;
 pub mod footprint;
 mod generate;
@@ -51,7 +51,6 @@ pub use convert::convert_coded;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
 pub use definition::{is_tuned, notes};
-pub use embed::{Embedder, Embedding};
 pub use generate::{Generated, Prompt, Timings};
 pub use layout::{bytes_by_device, sizes as session_sizes};
 pub use likelihood::{Likelihood, MAX_NESTED};
@@ -63,8 +62,7 @@ pub use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};
 pub use read::Reading;
 pub use rerank::end_of_text;
-pub use rerank::{Documents, Reranker};
-pub(crate) use rerank::{Scorer, check_query, encode_pair};
+pub(crate) use rerank::{Scorer, before_any_query, check_query, encode_pair};
 pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
@@ -124,6 +122,7 @@ pub struct Session {
     draft: Option<Model>,
     /// One bit per token id, set if the token does not count in penalties. `None` before the first use.
     exempt: Option<Arc<[u32]>>,
+    draws: draws::Draws,
     /// Ids of the tokens that end a repetition for the DRY penalty, for the last sampler. Kept because the next sampler often has the same breaker
     /// texts, and finding the ids scans the vocabulary.
     breakers: Breakers,
@@ -183,6 +182,7 @@ impl Session {
             may_guess,
             draft: None,
             exempt: None,
+            draws: draws::Draws::default(),
             breakers: Breakers::default(),
             scratch: Scratch::default(),
             clock: Clock::start(),
@@ -299,10 +299,7 @@ impl Session {
     /// # Errors
     /// The errors of [`prefill`](Self::prefill); `Input` if `tokens` is empty or all slots are in use; `Model` if the model is no classifier.
     pub fn classify(&mut self, tokens: &[u32]) -> Result<Vec<f32>> {
-        if self.model.facts().labels.is_none() || self.model.returns_hidden() {
-            return Err(Error::model("this model is not a classifier: it has no classification head (tensor score.weight)")
-                .hint("use a checkpoint that was trained as a classifier"));
-        }
+        self.model.check_classifies()?;
         some(tokens)?;
         let slot = self.open()?;
         let logits = self.prefill(slot, tokens).map(<[f32]>::to_vec);

@@ -8,13 +8,9 @@ use super::Batcher;
 use super::step::{EventSink, Hear, PendingStep};
 use crate::error::Result;
 use crate::exec::{MAX_AHEAD, NOTHING};
-use crate::sample::{Sampler, penalty_weight};
+use crate::sample::Sampler;
 use crate::session::Session;
-use crate::session::pages::Move;
-use crate::session::read::Clock;
-use crate::tape::Step;
 use std::borrow::BorrowMut;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest time that a submission should take. A token reaches the caller only after its whole submission.
@@ -37,12 +33,10 @@ impl Pace {
     }
 }
 
-/// The number of steps of the next submission, and the last submission, whose buffers are reused.
+/// The number of steps of the next submission, and the results of the last one.
 #[derive(Default)]
 pub struct Ahead {
     pace: Pace,
-    step: Step,
-    moves: Vec<Move>,
     n_steps: usize,
     /// Sampled ids, `[n_steps, texts]`.
     ids: Vec<u32>,
@@ -58,24 +52,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let Batcher { session, texts, order, ahead, has_samplers, .. } = self;
         *has_samplers = false;
         let session: &mut Session = session.borrow_mut();
-        let Ahead { pace, step, moves, n_steps, .. } = ahead;
-        let n = order.iter().map(|&i| texts[i].n_left()).fold(pace.0, usize::min);
-        *n_steps = n;
-        step.clear();
-        moves.clear();
-        for (row, &i) in (0..).zip(order.iter()) {
-            let slot = texts[i].slot;
-            let go = session.pages.leave(session.contents(slot)?.page);
-            step.tokens.push(texts[i].unread[0]);
-            session.add_run(step, slot, go.run(row, 1), n)?;
-            step.outputs.push(row);
-            moves.push(go);
-        }
-        (session.clock, session.failure) = (Clock::start(), None);
-        if let Err(e) = session.executor.begin_ahead(step, n) {
-            moves.iter().for_each(|go| session.pages.cancel(go));
-            return Err(e);
-        }
+        let n = order.iter().map(|&i| texts[i].n_left()).fold(ahead.pace.0, usize::min);
+        ahead.n_steps = n;
+        session.begin_draws(order.iter().map(|&i| (texts[i].slot, texts[i].unread[0])), n)?;
         *has_samplers = true;
         Ok(PendingStep::Drawing)
     }
@@ -85,8 +64,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let Batcher { session, texts, order, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let samplers: Vec<&Sampler> = order.iter().map(|&i| &texts[i].spec.sampler).collect();
-        let exempt = session.exempt();
-        session.executor.begin_draws(&samplers, &exempt)
+        session.send_samplers(&samplers)
     }
 
     /// Finishes the submission of [`begin_drawing`](Self::begin_drawing) and adds the sampled tokens to the texts. Afterwards, a text that continues
@@ -95,12 +73,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let Batcher { session, texts, order, ahead, prefill, guesses, has_samplers, .. } = self;
         let session: &mut Session = session.borrow_mut();
         let n = ahead.n_steps;
-        if let Err(e) = session.check_failure().and_then(|()| session.executor.finish_ahead(&mut ahead.ids)) {
-            ahead.moves.iter().for_each(|go| session.pages.cancel(go));
-            *has_samplers = false;
-            return Err(e);
-        }
-        let took = session.clock.stop();
+        let took = session.finish_draws(&mut ahead.ids).inspect_err(|_| *has_samplers = false)?;
         ahead.pace.learn(n, took);
         guesses.set_size(order.len(), n);
         if let Some(bound) = prefill {
@@ -127,40 +100,20 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 }
             }
         }
-        let keeps = session.model.context().is_some();
-        for (&i, go) in order.iter().zip(&ahead.moves) {
+        for (k, &i) in order.iter().enumerate() {
             let text = &mut texts[i];
             if text.unread.len() > n {
                 // All sampled tokens belong to the text, so the slot moves to the page that the submission wrote.
-                let contents = session.slots.get_mut(text.slot)?;
-                session.pages.finish_steps(go, n);
-                contents.advance(go.page_out, &text.unread[..n], keeps);
+                session.settle_draws(k, text.slot, Some(&text.unread[..n]))?;
                 text.unread.drain(..n);
             } else {
                 // The text had ended, or the device could not sample. Reading the tokens again, one per step, gives a bit-identical state.
-                session.pages.cancel(go);
+                session.settle_draws(k, text.slot, None)?;
                 text.is_stuck |= !text.is_live() || sink.is_broken;
             }
             *has_samplers &= !text.is_stuck;
         }
         Ok(())
-    }
-}
-
-impl Session {
-    /// Returns one bit per token id, set if the token does not count in penalties. Without a vocabulary, returns an empty slice, so that every
-    /// token counts.
-    fn exempt(&mut self) -> Arc<[u32]> {
-        let model = self.model.clone();
-        let exempt = self.exempt.get_or_insert_with(|| {
-            let Some(vocab) = model.vocab() else { return Arc::default() };
-            let mut bits = vec![0u32; model.facts().n_vocab.div_ceil(32)];
-            for id in (0..model.facts().n_vocab as u32).filter(|&id| penalty_weight(vocab.token(id)) == 0.0) {
-                bits[id as usize / 32] |= 1 << (id % 32);
-            }
-            bits.into()
-        });
-        exempt.clone()
     }
 }
 
