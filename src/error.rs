@@ -119,7 +119,7 @@ impl Error {
         Self::new(Kind::Usage, message)
     }
     /// Creates the error of work that the stop flag, or its caller, ended after `read` of `total` tokens.
-    pub(crate) fn interrupted(read: usize, total: usize) -> Self {
+    pub fn interrupted(read: usize, total: usize) -> Self {
         Self::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))
     }
     /// Creates an error of kind [`Kind::Device`].

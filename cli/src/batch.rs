@@ -2,6 +2,7 @@
 
 mod line;
 mod made_with;
+mod report;
 mod run;
 
 use super::ExitCode;
@@ -13,13 +14,14 @@ use super::lines::{self, LineReader, NextLine};
 use super::model_options::ModelArgs;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
+use super::requests::{BASE, start_engine};
 use super::resume::{Errors, FoundResults, Results};
 use super::sampling_options::SamplingArgs;
 use super::speculate_options::SpeculateArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
-use crate::report::BatchReport;
 use line::Form;
+use report::BatchReport;
 use run::BatchRun;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -137,9 +139,9 @@ pub fn run(mut args: Args) -> Outcome {
     let results = found.map_or_else(|| Ok(Results::to_stdout()), |found| found.continued(errors))?;
     let total = lines::count(&args.input);
     let mut defaults = args.defaults(rules);
-    defaults.state = base.is_some().then(|| run::BASE.into());
+    defaults.state = base.is_some().then(|| BASE.into());
     let options = EngineOptions { slots: n_slots, format, speculation, draft, ..EngineOptions::default() };
-    let engine = run::start_engine(&model, options, base)?;
+    let engine = start_engine(&model, options, base)?;
     let is_json = args.input.extension().is_some_and(|extension| ["jsonl", "ndjson", "json"].iter().any(|known| extension == *known));
     let mut run = BatchRun::new(engine, n_slots, defaults, sampling.seed, results, is_json.then_some(Form::Objects));
     let mut bar = Progress::new("batch", if total.is_some() { Unit::Prompts } else { Unit::EndlessPrompts });
@@ -182,7 +184,7 @@ impl Args {
         let mut request = Request::new(Input::Tokens(Vec::new())).max_tokens(self.max_tokens);
         request.stop = Some(self.sampling.stop.clone());
         request.ignore_eos = Some(self.sampling.ignore_eos);
-        request.follows = rules.map(|asked| Follows::Rules(asked.into_rules()));
+        request.follows = rules.map(|asked| Follows::Rules(asked.rules));
         request.close = self.grammar.asked_close();
         request.sampling = self.sampling.selected();
         request

@@ -4,6 +4,7 @@ mod plot;
 mod predict;
 mod print;
 mod profile;
+mod report;
 mod synthetic;
 
 use super::ExitCode;
@@ -15,8 +16,9 @@ use super::speculate_options::SpeculateArgs;
 use super::target::ForceArgs;
 use super::values::{OUTPUT, from, within};
 use super::{Failure, Outcome, slots};
-use crate::report::{BenchExtra, BenchRecord, BuildReport, Samples};
+use crate::report::BuildReport;
 use print::{OutputFormat, Printer};
+use report::{BenchExtra, BenchRecord, Samples};
 use std::ffi::OsString;
 use std::fmt;
 use std::ops::ControlFlow;
@@ -433,7 +435,7 @@ mod tests_of_bench {
 
     #[test]
     fn a_token_reads_all_matrices_but_one_row_of_the_table() {
-        let report = crate::report::inspect(&wingbeat::low_level::session::embedded().unwrap(), false, &Options::default()).unwrap();
+        let report = crate::inspect::inspect(&wingbeat::low_level::session::embedded().unwrap(), false, &Options::default()).unwrap();
         for dtype in ["f16", "f32"] {
             let mut options = wingbeat::low_level::session::Options::default();
             (options.device, options.dtype) = (wingbeat::low_level::exec::DeviceChoice::Cpu, dtype.parse().unwrap());

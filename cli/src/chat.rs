@@ -9,6 +9,7 @@ mod obey;
 mod pipe;
 mod prompt_file;
 mod reading;
+mod report;
 mod saved;
 mod screen;
 mod status;

@@ -4,17 +4,19 @@ use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
+use super::requests::{Events, for_one_caller};
 use super::target::ForceArgs;
 use super::texts::TextsArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
-use crate::report::{EmbedReport, VectorReport};
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
+use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Input, Request};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::arch::Task;
-use wingbeat::low_level::session::{EmbedOptions, Embedder, Output as Results, Pooling};
+use wingbeat::low_level::session::{EmbedOptions, Output as Results, Pooling, VectorRule};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewFile, NewTensor, Readers, write_safetensors};
 
@@ -85,20 +87,29 @@ pub fn run(args: Args) -> Outcome {
     };
     let model = args.model.load_for(Results::Hidden)?;
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(texts.len());
-    let mut embedder = Embedder::new(&model, n_slots, &options)?;
-    signals::stop_on_interrupt(&embedder.stop_flag());
-    let encoded = texts.iter().map(|placed| embedder.encode(&placed.text).map_err(|e| e.at(&placed.place)));
+    let rule = VectorRule::new(&model, &options)?;
+    let encoded = texts.iter().map(|placed| rule.encode(&model, &placed.text).map_err(|e| e.at(&placed.place)));
     let encoded = encoded.collect::<Result<Vec<Vec<u32>>>>()?;
-    let total: usize = encoded.iter().map(Vec::len).sum();
+    let lengths: Vec<usize> = encoded.iter().map(Vec::len).collect();
+    let normalized = options.normalise;
+    let engine = EngineOptions { slots: n_slots, cache: CacheOptions::off(), embed: options, ..EngineOptions::default() };
+    let engine = Engine::start(&model, for_one_caller(engine))?;
+    let stop = signals::stop_flag();
     let mut bar = Progress::new("reading", Unit::Tokens);
     let mut out = Output::new(false);
-    let (mut kept, mut done) = (Vec::new(), 0);
-    for (g, group) in encoded.chunks(n_slots).enumerate() {
-        let tokens: Vec<&[u32]> = group.iter().map(Vec::as_slice).collect();
-        let vectors = embedder.embed_tokens(&tokens, &mut |read, _| bar.show((done + read) as u64, total as u64))?;
-        done += tokens.iter().map(|tokens| tokens.len()).sum::<usize>();
-        for (i, (embedding, tokens)) in vectors.into_iter().zip(tokens).enumerate() {
-            let report = VectorReport { index: g * n_slots + i, embedding, tokens: tokens.len() };
+    let mut kept = Vec::new();
+    // Vectors that came before the vector of an earlier text.
+    let mut early = BTreeMap::new();
+    let mut next = 0;
+    for event in Events::submit(&engine, Request::vectors(encoded.into_iter().map(Input::Tokens).collect::<Vec<_>>()), &stop)? {
+        match event? {
+            Event::Vector { index, vector } => drop(early.insert(index, vector)),
+            Event::Progress { processed_tokens, prompt_tokens, .. } => bar.show(processed_tokens as u64, prompt_tokens as u64),
+            _ => {}
+        }
+        while let Some(embedding) = early.remove(&next) {
+            let report = VectorReport { index: next, embedding, tokens: lengths[next] };
+            next += 1;
             if target.is_some() || args.json {
                 kept.push(report);
             } else {
@@ -112,7 +123,6 @@ pub fn run(args: Args) -> Outcome {
         Some((path, Container::Npy)) => write_npy(path, &kept, dimensions)?,
         Some((path, Container::Safetensors)) => write_tensors(path, &kept, dimensions)?,
         None if args.json => {
-            let normalized = options.normalise;
             out.json(&EmbedReport { model: model.name().into(), dimensions, normalized, embeddings: kept })?;
         }
         None => {}
@@ -162,4 +172,26 @@ fn write_tensors(path: &Path, vectors: &[VectorReport], dimensions: usize) -> Re
         NewTensor { name: "n_tokens".into(), dtype: DType::I32, shape: vec![vectors.len()], data: Box::new(counts) },
     ];
     write_safetensors(path, &BTreeMap::new(), entries, &mut |_, _| ())
+}
+
+/// The vector of one text.
+#[derive(Debug, Clone, Serialize)]
+pub struct VectorReport {
+    /// The index of the text in the input, from 0.
+    pub index: usize,
+    pub embedding: Vec<f32>,
+    /// The number of tokens of the text, including the end-of-text token of an embedding model.
+    pub tokens: usize,
+}
+
+/// The vectors of all texts.
+#[derive(Debug, Clone, Serialize)]
+pub struct EmbedReport {
+    /// The name of the model.
+    pub model: String,
+    /// The number of elements of a vector.
+    pub dimensions: usize,
+    /// True if the vectors are scaled to the Euclidean length 1.
+    pub normalized: bool,
+    pub embeddings: Vec<VectorReport>,
 }

@@ -1,32 +1,32 @@
 //! `generate`: prefills a prompt and generates its continuation.
 
+mod report;
+
 use super::ExitCode;
 use super::endings::Endings;
 use super::escape::EscapeArgs;
-use super::grammar_options::{GrammarArgs, constraint};
+use super::grammar_options::GrammarArgs;
 use super::limit::max_tokens;
 use super::model_options::ModelArgs;
 use super::output::{Output, aside, say};
 use super::progress::{Progress, Unit};
 use super::prompt::{GivenInput, INPUTS, InputArgs, NewlineArgs, no_input};
+use super::requests::{BASE, Events, start_engine};
 use super::sampling_options::SamplingArgs;
 use super::speculate_options::SpeculateArgs;
 use super::style::Color;
 use super::target::ForceArgs;
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals, slots};
-use crate::report::{ChoiceReport, GenerateReport, ModelReport, TimingsReport, TokenLine, device_of};
+use crate::report::{ModelReport, TimingsReport, device_of};
+use report::{ChoiceReport, GenerateReport, TokenLine};
 use std::io::{IsTerminal, stderr};
-use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Instant;
 use wingbeat::chat::fill_prompt;
+use wingbeat::engine::{Completion, EngineOptions, Event, Follows, Request};
 use wingbeat::error::{Error, Kind, Result};
-use wingbeat::low_level::sample::Sampler;
-use wingbeat::low_level::session::{
-    Finish, Idle, Limits, LoadedState, Model, Prompt, Session, Slot, StateExtras, Text, Timings, TokenEvent, nothing_to_continue,
-};
+use wingbeat::low_level::session::{Finish, LoadedState, Model, StateExtras, Timings, nothing_to_continue};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -102,57 +102,60 @@ pub fn run(args: Args) -> Outcome {
     }
     let speculation = args.speculate.speculation()?;
     let model = args.model.load()?;
-    let sampling = args.sampling.sampling(&model)?;
-    let follower = args.grammar.follower(&model)?;
+    args.sampling.sampling(&model)?;
+    let rules = args.grammar.selected()?;
     slots::check(&model, &args.model.weights.run.on, n_trials, "--trials")?;
     let draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
-    let mut session = Session::with_idle(&model, n_trials, Idle { guesses: speculation.is_on(), ..Idle::default() })?;
-    draft.iter().try_for_each(|draft| session.set_draft(draft))?;
-    signals::stop_on_interrupt(&session.stop_flag());
-    let (slot, loaded) = args.model.open_slot(&mut session)?;
-    let prompt = encode(&session, slot, given)?;
-
-    let ends = !args.sampling.ignore_eos && model.vocab().is_some();
-    let limits = Limits { stop_texts, stop_ids: (!ends).then(Vec::new), ..Limits::new(args.max_tokens) };
-    let mut sampler = Sampler::new(sampling.clone());
-    loaded.begin(&mut sampler, args.sampling.seed());
-    let n_before = session.n_tokens(slot)?;
-    let began = Instant::now();
-    let prefilled = prefill(&mut session, slot, &prompt);
-    if let (Err(e), Some(target)) = (&prefilled, &target)
-        && e.kind == Kind::Interrupted
-    {
-        let read = &prompt[..session.n_tokens(slot)? - n_before];
-        sampler.read(read);
-        let mut continuation = Text::after(slot, sampler.clone(), &limits);
-        continuation.begin_after(&loaded.pending, read, model.vocab());
-        target.save(&mut |path| save(&args, &loaded, &mut session, read, &continuation, path))?;
-        say(format_args!("note: the saved state includes {} of {} tokens of the prompt", read.len(), prompt.len()));
+    let base = args.model.read_state(&model)?;
+    let (n_before, tokens_before) = base.as_ref().map_or((0, None), |(state, loaded)| (state.n_tokens(), loaded.tokens.clone()));
+    let has_logits = base.as_ref().is_some_and(|(state, _)| state.has_logits());
+    let prompt = encode(&model, n_before, has_logits, given)?;
+    let options = EngineOptions { slots: n_trials, speculation, draft, ..EngineOptions::default() };
+    let mut request = Request::tokens(prompt.clone()).max_tokens(args.max_tokens);
+    request.stop = Some(stop_texts);
+    request.ignore_eos = Some(args.sampling.ignore_eos);
+    (request.follows, request.close) = (rules.as_ref().map(|asked| Follows::Rules(asked.rules.clone())), args.grammar.asked_close());
+    (request.sampling, request.n) = (args.sampling.selected(), n_trials);
+    request.state = base.is_some().then(|| BASE.into());
+    request.save_state = target.is_some().then(|| SAVED.into());
+    request.return_tokens = true;
+    let engine = start_engine(&model, options, base)?;
+    let stop = signals::stop_flag();
+    // The user gave a text or ids, not the field `tokens` of a request.
+    let unnamed = |mut e: Error| {
+        e.field = e.field.filter(|field| &**field != "tokens");
+        e
+    };
+    let named = |e: Error| rules.iter().fold(unnamed(e), |e, asked| asked.in_error(e));
+    let mut played = Played::new(args.raw);
+    let mut events = Events::submit(&engine, request, &stop).map_err(named)?;
+    played.play(&args, &model, &mut events)?;
+    let (n_read, interrupted) = (events.n_read(), played.is_cut_in_prompt(events.n_read(), prompt.len()));
+    drop(events);
+    if let Some(target) = target.filter(|_| !interrupted || n_read > 0) {
+        let first = played.done.first();
+        first.and_then(|done| done.state.clone()).transpose()?;
+        let said = first.map_or(&[][..], |done| &done.tokens);
+        let ids = || all_tokens(tokens_before.as_deref(), n_before, &prompt[..if interrupted { n_read } else { prompt.len() }], said);
+        let tokens = args.state_tokens.then(ids);
+        target.save(&mut |path| {
+            engine.with_state("", SAVED, |state, loaded| {
+                let LoadedState { sampler, pending, .. } = loaded;
+                let beside = StateExtras { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, ..StateExtras::default() };
+                state.save(&model, path, beside)
+            })?
+        })?;
+        if interrupted {
+            say(format_args!("note: the saved state includes {n_read} of {} tokens of the prompt", prompt.len()));
+        }
     }
-    let prefill_ms = prefilled?;
-    sampler.read(&prompt);
-    let seed = sampler.settings().seed;
-    let mut continuations = vec![Text::after(slot, sampler.clone(), &limits)];
-    for i in 1..n_trials {
-        continuations.push(Text::after(session.fork(slot)?, sampler.reseeded(seed.wrapping_add(i as u64)), &limits));
-    }
-    let before: Arc<[u32]> = [loaded.tokens.as_deref().unwrap_or_default(), &prompt].concat().into();
-    for continuation in &mut continuations {
-        (continuation.spec.speculation, continuation.spec.before) = (speculation, before.clone());
-        continuation.spec.constraint = constraint(follower.as_ref());
-        continuation.begin_after(&loaded.pending, &prompt, model.vocab());
-        continuation.spec.keeps.pending = target.is_some();
-    }
-    let mut out = Output::new(args.raw);
-    let (timings, first_ms, closed) = play(&args, &mut session, &mut continuations, &mut out, began)?;
-    if let Some(target) = &target {
-        target.save(&mut |path| save(&args, &loaded, &mut session, &prompt, &continuations[0], path))?;
-    }
-    if let Some(failure) = closed {
+    if let Some(failure) = played.closed {
         return Err(failure);
     }
-    let timings = Timings { prefill_ms, prefill_tokens: prompt.len(), ..timings };
-    finish(&args, &model, &continuations, seed, &timings, first_ms, out)
+    if interrupted {
+        return Err(Error::interrupted(n_read, prompt.len()).into());
+    }
+    finish(&args, &model, played)
 }
 
 /// The flags for the text before and the text after the text to generate.
@@ -177,130 +180,154 @@ impl MiddleArgs {
     }
 }
 
-/// Converts the input to tokens. The result may be empty if a loaded state has logits to continue from.
-fn encode(session: &Session, slot: Slot, given: GivenInput) -> Result<Vec<u32>> {
-    let prompt = given.tokens(|text| match text {
-        "" => Ok(Vec::new()),
-        text => session.encode_for(slot, &Prompt::Text(text)),
-    })?;
-    if prompt.is_empty() && session.logits(slot)?.is_empty() {
+/// The name under which the engine keeps the state of `--save-state` until it is written to its file.
+const SAVED: &str = "saved";
+
+/// Converts the input to tokens. `n_before` is the number of tokens of the loaded state. The result may be empty if this state has logits to continue
+/// from.
+fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -> Result<Vec<u32>> {
+    let prompt = given.tokens(|text| if text.is_empty() { Ok(Vec::new()) } else { model.encode_after(n_before, text) })?;
+    if prompt.is_empty() && !has_logits {
         return Err(nothing_to_continue());
     }
     Ok(prompt)
 }
 
-/// Prefills the prompt. Returns how many milliseconds this took.
-fn prefill(session: &mut Session, slot: Slot, prompt: &[u32]) -> Result<f64> {
-    let mut bar = Progress::new("reading", Unit::Tokens);
-    let started = Instant::now();
-    session.prefill_many(&[(slot, prompt)], &mut |done, total| bar.show(done as u64, total as u64))?;
-    Ok(started.elapsed().as_secs_f64() * 1e3)
+/// The texts of a run, as far as they have arrived.
+struct Played {
+    out: Output,
+    done: Vec<Completion>,
+    /// The milliseconds from the submission of the request to the first token. `None` without a token.
+    first_ms: Option<f64>,
+    /// The error if printing failed. The state can still be saved.
+    closed: Option<Failure>,
 }
 
-/// Saves the current state of a continuation's slot to the file `path`.
-fn save(args: &Args, loaded: &LoadedState, session: &mut Session, prompt: &[u32], continuation: &Text, path: &Path) -> Result<()> {
-    let tokens = args.state_tokens.then(|| all_tokens(loaded, session, continuation.slot, prompt, &continuation.tokens));
-    let (sampler, pending) = (continuation.spec.sampler.memory(), continuation.pending());
-    let beside = StateExtras { tokens: tokens.as_deref(), sampler: Some(&sampler), pending: &pending, ..StateExtras::default() };
-    session.save_with(continuation.slot, path, beside)
-}
+impl Played {
+    fn new(raw: bool) -> Played {
+        Played { out: Output::new(raw), done: Vec::new(), first_ms: None, closed: None }
+    }
 
-/// Generates and prints all texts. Returns the timings, the milliseconds from `began` to the first token (`None` without a token), and the error if
-/// printing failed. After such an error, the caller can still save the state.
-fn play(
-    args: &Args,
-    session: &mut Session,
-    continuations: &mut [Text],
-    out: &mut Output,
-    began: Instant,
-) -> Result<(Timings, Option<f64>, Option<Failure>)> {
-    let (is_one, has_vocab) = (continuations.len() == 1, session.model().vocab().is_some());
-    let (mut closed, mut first_ms) = (None, None);
-    let mut show = |event: TokenEvent<'_>| -> std::result::Result<(), Failure> {
-        if args.jsonl && (event.token.is_some() || !event.piece.is_empty()) {
-            let trial = (!is_one).then_some(event.text);
-            return out.json(&TokenLine { trial, token: event.token, text: has_vocab.then_some(event.piece) });
-        }
-        if args.json || args.jsonl || !is_one {
-            return Ok(());
-        }
-        match event.token {
-            Some(token) if !has_vocab => out.text(&format!("{token} ")),
-            _ => out.text(event.piece),
-        }
-    };
-    let timings = session.continue_many(continuations, &mut |event| {
-        if event.token.is_some() {
-            first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
-        }
-        match show(event) {
-            Ok(()) => ControlFlow::Continue(()),
-            Err(failure) => {
-                closed = Some(failure);
-                ControlFlow::Break(())
+    /// Prints the texts as they arrive, until all have ended.
+    ///
+    /// # Errors
+    /// The error with which the request failed.
+    fn play(&mut self, args: &Args, model: &Model, events: &mut Events) -> Result<()> {
+        let (began, has_vocab) = (Instant::now(), model.vocab().is_some());
+        let mut bar = Some(Progress::new("reading", Unit::Tokens));
+        while let Some(event) = events.next() {
+            let shown = match event? {
+                Event::Progress { processed_tokens, prompt_tokens, .. } => {
+                    bar.iter_mut().for_each(|bar| bar.show(processed_tokens as u64, prompt_tokens as u64));
+                    Ok(())
+                }
+                Event::Text { index, text, token } => {
+                    bar = None;
+                    if token.is_some() {
+                        self.first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
+                    }
+                    self.show(args, has_vocab, index, token, &text)
+                }
+                Event::Done(done) => {
+                    self.done.push(*done);
+                    Ok(())
+                }
+                _ => Ok(()),
+            };
+            if let Err(failure) = shown
+                && self.closed.is_none()
+            {
+                self.closed = Some(failure);
+                events.stop();
             }
         }
-    })?;
-    Ok((timings, first_ms, closed))
+        self.done.sort_by_key(|done| done.index);
+        Ok(())
+    }
+
+    /// Prints a piece of a text, with the token that completes it.
+    fn show(&mut self, args: &Args, has_vocab: bool, index: usize, token: Option<u32>, text: &str) -> std::result::Result<(), Failure> {
+        let is_one = args.trials == 1;
+        if args.jsonl {
+            return self.out.json(&TokenLine { trial: (!is_one).then_some(index), token, text: has_vocab.then_some(text) });
+        }
+        match token {
+            _ if args.json || !is_one => Ok(()),
+            Some(token) if !has_vocab => self.out.text(&format!("{token} ")),
+            _ => self.out.text(text),
+        }
+    }
+
+    /// Returns whether a signal ended the request before its prompt of `n` tokens was read.
+    fn is_cut_in_prompt(&self, n_read: usize, n: usize) -> bool {
+        n_read < n && self.first_ms.is_none() && self.done.iter().any(|done| done.finish == Finish::Interrupted)
+    }
 }
 
-/// Returns the ids of all tokens in the slot's text: the tokens of the loaded state, the prompt `prompt` and the generated tokens `made`. If the
-/// loaded state has no token ids, prints a note and returns only the ids of `prompt` and `made`.
-fn all_tokens(loaded: &LoadedState, session: &Session, slot: Slot, prompt: &[u32], made: &[u32]) -> Vec<u32> {
-    let all = [loaded.tokens.as_deref().unwrap_or_default(), prompt, made].concat();
-    if session.n_tokens(slot).is_ok_and(|n| n != all.len()) {
+/// Returns the ids of all tokens of a saved state: `before`, the tokens of the loaded state, the prompt `prompt` and the generated tokens `made`. If the
+/// tokens of the loaded state, which has read `n_before`, are unknown, prints a note and returns only the ids of `prompt` and `made`.
+fn all_tokens(before: Option<&[u32]>, n_before: usize, prompt: &[u32], made: &[u32]) -> Vec<u32> {
+    let before = before.unwrap_or_default();
+    if before.len() != n_before {
         say(format_args!("note: the loaded state has no token ids; the saved state has only the ids of the tokens after the loaded state"));
     }
-    all
+    [before, prompt, made].concat()
 }
 
-fn finish(
-    args: &Args,
-    model: &Model,
-    continuations: &[Text],
-    seed: u64,
-    timings: &Timings,
-    first_ms: Option<f64>,
-    mut out: Output,
-) -> Outcome {
+/// Prints the end of the output: the report, or the texts of several trials.
+fn finish(args: &Args, model: &Model, played: Played) -> Outcome {
+    let Played { mut out, done, first_ms, .. } = played;
     let has_vocab = model.vocab().is_some();
+    let timings = total(&done);
     if args.json || args.jsonl {
-        let several = if continuations.len() > 1 { continuations } else { &[] };
-        let choice = |s: &Text| ChoiceReport { own_seed: Some(s.spec.sampler.settings().seed), ..ChoiceReport::new(s, has_vocab) };
+        let several = if done.len() > 1 { &done[..] } else { &[] };
+        let choice = |done: &Completion| ChoiceReport { own_seed: Some(done.seed), ..ChoiceReport::new(done, has_vocab) };
         out.json(&GenerateReport {
             version: env!("CARGO_PKG_VERSION"),
             model: ModelReport::from(model),
             device: device_of(model.device(), args.model.weights.run.on.backend()?),
-            seed,
+            seed: done[0].seed,
             prompt_tokens: timings.prefill_tokens,
-            first: ChoiceReport::new(&continuations[0], has_vocab),
+            first: ChoiceReport::new(&done[0], has_vocab),
             choices: several.iter().map(choice).collect(),
-            timings: TimingsReport { first_token_ms: first_ms, ..TimingsReport::new(model.load_ms(), timings) },
+            timings: TimingsReport { first_token_ms: first_ms, ..TimingsReport::new(model.load_ms(), &timings) },
         })?;
-    } else if continuations.len() > 1 {
-        for (i, continuation) in continuations.iter().enumerate() {
+    } else if done.len() > 1 {
+        for (i, text) in done.iter().enumerate() {
             out.line(format_args!("--- trial {i}"))?;
-            let ids = || continuation.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" ");
             if has_vocab {
-                out.text(&continuation.text)?
+                out.text(&text.text)?
             } else {
-                out.text(&ids())?
+                out.text(&text.tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(" "))?
             }
             out.new_line()?;
         }
     }
     out.end_line()?;
     out.finish()?;
-    let endings = Endings::of(continuations.iter().filter_map(|s| Some((s.finish?, s.complete))));
+    let endings = Endings::of(done.iter().map(|done| (done.finish, done.complete)));
     endings.lines(model.context()).iter().for_each(|line| say(format_args!("note: {line}")));
-    let spent = spent(timings, first_ms);
+    let spent = spent(&timings, first_ms);
     if stderr().is_terminal() && !args.json && !args.jsonl {
         aside(Color::Auto, spent);
     } else {
         log::info!("{spent}");
     }
-    let interrupted = continuations.iter().any(|s| s.finish == Some(Finish::Interrupted));
+    let interrupted = done.iter().any(|done| done.finish == Finish::Interrupted);
     Ok(ExitCode::from(if interrupted { Kind::Interrupted.exit_code() } else { 0 }))
+}
+
+/// Returns the timings of all texts together: they shared the prefill, and decoding took as long as the longest text.
+fn total(done: &[Completion]) -> Timings {
+    let each = done.iter().map(|done| done.timings);
+    each.reduce(|sum, one| Timings {
+        decode_ms: sum.decode_ms.max(one.decode_ms),
+        decode_tokens: sum.decode_tokens + one.decode_tokens,
+        drafted_tokens: sum.drafted_tokens + one.drafted_tokens,
+        accepted_tokens: sum.accepted_tokens + one.accepted_tokens,
+        ..sum
+    })
+    .unwrap_or_default()
 }
 
 /// Returns a line with the token counts and rates of prompt and text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens

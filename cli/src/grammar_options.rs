@@ -4,11 +4,10 @@ use super::prompt::utf8;
 use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
-use wingbeat::constrain::{Constraint, Follower, Grammar};
+use wingbeat::constrain::{Follower, Grammar};
 use wingbeat::engine::{Close, Rules};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::Followers;
-use wingbeat::low_level::session::Model;
 
 /// The maximum size in bytes of a file with a grammar or a schema. The parsers of grammars and schemas set further limits.
 const MAX_BYTES: u64 = 16 << 20;
@@ -65,19 +64,13 @@ impl GrammarArgs {
     pub fn asked_close(&self) -> Option<bool> {
         self.close.then_some(true).or(self.no_close.then_some(false))
     }
-
-    /// Returns a follower at the beginning of a text. A follower tracks a text and finds the tokens that the rules allow next. Clone the
-    /// follower for each text. Returns `None` without rules.
-    pub fn follower(&self, model: &Model) -> Result<Option<Follower>> {
-        self.selected()?.map(|asked| asked.follower(&mut Followers::new(model), self.close(), "")).transpose()
-    }
 }
 
 /// A grammar or JSON schema, with the name that the user gave for it.
 #[derive(Debug, PartialEq, Eq)]
 pub struct NamedRules {
     pub name: String,
-    rules: Rules,
+    pub rules: Rules,
 }
 
 impl NamedRules {
@@ -104,8 +97,14 @@ impl NamedRules {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }
 
-    pub fn into_rules(self) -> Rules {
-        self.rules
+    /// Returns an error about a request with these rules, with their name in place of the request's field.
+    pub fn in_error(&self, mut e: Error) -> Error {
+        if e.field_name() == Some(self.rules.field()) {
+            let rest = e.field.take().and_then(|field| Some(field.split_once(": ")?.1.to_owned()));
+            e.place = rest.or(e.place);
+            return e.at(&self.name);
+        }
+        e
     }
 
     /// Returns a text that is equal for equal rules, even if their names differ.
@@ -128,9 +127,4 @@ impl NamedRules {
         let text = utf8(bytes).map_err(|e| e.at(path.display()))?;
         Ok(NamedRules { name: path.display().to_string(), rules: of(text) })
     }
-}
-
-/// Returns the constraint of a new stream: a clone of `follower`, or `None` without a follower.
-pub fn constraint(follower: Option<&Follower>) -> Option<Box<dyn Constraint>> {
-    follower.map(|f| Box::new(f.clone()) as Box<dyn Constraint>)
 }

@@ -1,5 +1,9 @@
 //! `inspect`: describes a checkpoint from its header, without loading its weights.
 
+mod memory;
+mod report;
+mod sizes;
+
 use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::quant_values;
@@ -7,7 +11,10 @@ use super::output::{Output, say};
 use super::published;
 use super::values::within;
 use super::{Outcome, flags, model_options, speed};
-use crate::report::{self, DeviceMemory, DeviceRates, InspectReport, SpeedReport, TensorReport, inspect};
+use crate::report::{DeviceRates, MEASURED, SpeedReport, two_digits};
+pub use report::inspect;
+use report::{DeviceMemory, InspectReport, TensorReport};
+use sizes::published_sizes;
 use std::path::PathBuf;
 use wingbeat::error::Result;
 use wingbeat::low_level::exec::gpu::Backend;
@@ -113,7 +120,7 @@ fn rates(measures: bool) -> Result<Option<DeviceRates>> {
 
 /// Prints the published models as a table or as JSON.
 fn list(json: bool) -> Outcome {
-    let models = report::published()?;
+    let models = published_sizes()?;
     let mut out = Output::new(false);
     if json {
         out.json(&models)?;
@@ -215,10 +222,10 @@ fn sum(format: &str, [weights, state, scratch, total]: [u64; 4]) -> String {
 /// Writes the speed in each weight format: `30 in f16, 55 in i8`.
 pub fn speeds(speed: &SpeedReport) -> String {
     let of = |(format, speed): (&&str, &Option<f64>)| match speed {
-        Some(speed) => format!("{} in {format}", report::two_digits(*speed)),
+        Some(speed) => format!("{} in {format}", two_digits(*speed)),
         None => format!("no room in {format}"),
     };
     // The wide formats first.
-    let shown: Vec<String> = report::MEASURED.iter().filter_map(|format| speed.tokens_per_second.get_key_value(format)).map(of).collect();
+    let shown: Vec<String> = MEASURED.iter().filter_map(|format| speed.tokens_per_second.get_key_value(format)).map(of).collect();
     shown.join(", ")
 }

@@ -49,7 +49,8 @@ mod published;
 mod pull;
 mod quality;
 #[doc(hidden)]
-pub mod report;
+mod report;
+mod requests;
 mod rerank;
 mod resume;
 #[cfg(feature = "download")]
@@ -85,6 +86,7 @@ pub use threads::{MOST as MAX_THREADS, start as start_threads};
 
 use clap::{ArgMatches, Command, CommandFactory, FromArgMatches, Parser, Subcommand};
 use help::Shows;
+pub use inspect::inspect;
 use output::say;
 use std::ffi::{OsStr, OsString};
 use std::sync::OnceLock;

@@ -1,5 +1,7 @@
 //! `quality`: compares models in several weight formats with a reference model, on a text.
 
+mod report;
+
 use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::{self, RunArgs};
@@ -8,7 +10,8 @@ use super::progress::{Progress, Unit};
 use super::prompt::{GivenInput, InputArgs, LastNewline};
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
-use crate::report::{ModelReport, QualityReport, VariantReport, WeightsReport, device_of};
+use crate::report::{ModelReport, device_of};
+use report::{QualityReport, VariantReport, WeightsReport};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::QuantPlan;

@@ -5,13 +5,15 @@ use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
 use super::prompt::{read_text, utf8};
+use super::requests::{Events, for_one_caller};
 use super::texts::TextsArgs;
 use super::values::{OUTPUT, within};
 use super::{Outcome, signals, slots};
-use crate::report::{RerankReport, RerankReports, RerankedQuery, RerankedReport};
+use serde::Serialize;
 use std::path::{Path, PathBuf};
+use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Request};
 use wingbeat::error::{Error, Result};
-use wingbeat::low_level::session::{Output as Results, Reranker, end_of_text};
+use wingbeat::low_level::session::{Output as Results, end_of_text};
 
 const EXAMPLES: &str = "\
 The output has one line per document, the best document first: {\"index\",\"score\",\"logit\",\"document\"}. index counts the given documents from 0. score is a number from 0 to 1.
@@ -29,7 +31,7 @@ pub struct Args {
     /// Query that the documents should answer
     #[arg(value_name = "QUERY", help_heading = "Input")]
     query: String,
-    /// Read further queries from FILE, one per line, and sort the documents for each query. Each document is prefilled only once; the states of all documents stay in memory
+    /// Read further queries from FILE, one per line, and sort the documents for each query. Each document is prefilled only once; the states of up to 4096 documents stay in memory
     #[arg(long, value_name = "FILE", help_heading = "Input", hide_short_help = true)]
     queries: Option<PathBuf>,
     /// Documents to sort [default: the lines of standard input, if --file is absent]
@@ -70,15 +72,31 @@ pub fn run(args: Args) -> Outcome {
     };
     let beside = args.model.load_beside(path)?;
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(placed.len());
-    let mut reranker = Reranker::new(&model, &beside, n_slots)?;
-    signals::stop_on_interrupt(&reranker.stop_flag());
-    let documents: Vec<&str> = placed.iter().map(|placed| placed.text.as_str()).collect();
+    // The cache keeps the state after each document for the next queries.
+    let cache = match more {
+        Some(_) => CacheOptions { device_bytes: 0, host_bytes: u64::MAX, ..CacheOptions::default() },
+        None => CacheOptions::off(),
+    };
+    let engine = EngineOptions { slots: n_slots, cache, reranker: Some(beside), ..EngineOptions::default() };
+    let engine = Engine::start(&model, for_one_caller(engine))?;
+    let stop = signals::stop_flag();
+    let documents: Vec<String> = placed.into_iter().map(|placed| placed.text).collect();
     let mut bar = Progress::new("reading", Unit::Tokens);
-    let show = &mut |done: usize, total: usize| bar.show(done as u64, total as u64);
+    let mut scores = |query: &str| -> Result<Vec<f32>> {
+        let mut logits = vec![0.0; documents.len()];
+        for event in Events::submit(&engine, Request::ranking(query, documents.clone()), &stop)? {
+            match event? {
+                Event::Score { index, logit } => logits[index] = logit,
+                Event::Progress { processed_tokens, prompt_tokens, .. } => bar.show(processed_tokens as u64, prompt_tokens as u64),
+                _ => {}
+            }
+        }
+        Ok(logits)
+    };
     let report = |query: String, logits: Vec<f32>| {
-        let report = |(index, (logit, document)): (usize, (f32, &&str))| {
+        let report = |(index, (logit, document)): (usize, (f32, &String))| {
             let score = 1.0 / (1.0 + (-f64::from(logit)).exp());
-            RerankedReport { index, score, logit, document: document.to_string() }
+            RerankedReport { index, score, logit, document: document.clone() }
         };
         let mut results: Vec<RerankedReport> = logits.into_iter().zip(&documents).enumerate().map(report).collect();
         // The sort is stable: documents with the same score keep their order.
@@ -87,7 +105,7 @@ pub fn run(args: Args) -> Outcome {
         RerankReport { query, results }
     };
     let Some(more) = more else {
-        let logits = reranker.score(&args.query, &documents, show)?;
+        let logits = scores(&args.query)?;
         drop(bar);
         let found = report(args.query, logits);
         let mut out = Output::new(false);
@@ -98,10 +116,9 @@ pub fn run(args: Args) -> Outcome {
         out.finish()?;
         return Ok(ExitCode::SUCCESS);
     };
-    let kept = reranker.read_documents(&documents, show)?;
     let mut queries = Vec::new();
     for query in std::iter::once(args.query).chain(more) {
-        let logits = reranker.score_read(&query, &kept, show)?;
+        let logits = scores(&query)?;
         queries.push(report(query, logits));
     }
     drop(bar);
@@ -126,4 +143,37 @@ fn queries(path: &Path) -> Result<Vec<String>> {
         Some(line) => Err(Error::input("the query is empty").at(format!("{}:{}", path.display(), line + 1))),
         None => Ok(lines),
     }
+}
+
+/// The score of one document.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankedReport {
+    /// The index of the document in the input, from 0.
+    pub index: usize,
+    /// How well the document answers the query, from 0 to 1.
+    pub score: f64,
+    /// The number that the model computes. The score is 1 / (1 + exp(-logit)).
+    pub logit: f32,
+    pub document: String,
+}
+
+/// The score of a document for one of several queries.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankedQuery<'a> {
+    pub query: &'a str,
+    #[serde(flatten)]
+    pub result: &'a RerankedReport,
+}
+
+/// The scores of documents for several queries.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankReports {
+    pub queries: Vec<RerankReport>,
+}
+
+/// The scores of documents for a query, best first.
+#[derive(Debug, Clone, Serialize)]
+pub struct RerankReport {
+    pub query: String,
+    pub results: Vec<RerankedReport>,
 }

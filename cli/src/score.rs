@@ -8,7 +8,7 @@ use super::prompt::{InputArgs, NewlineArgs};
 use super::target::ForceArgs;
 use super::values::OUTPUT;
 use super::{Outcome, signals};
-use crate::report::ScoreReport;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -125,4 +125,25 @@ fn table(report: &ScoreReport, vocab: Option<&Vocab>, out: &mut Output) -> std::
         out.line(format_args!("tokens {}, nll {:.4}, perplexity {perplexity:.4}", report.n, report.nll))?;
     }
     Ok(())
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct ScoreReport {
+    pub tokens: Vec<u32>,
+    /// The natural logarithm of each token's probability. `None` for the first token.
+    pub logprobs: Vec<Option<f64>>,
+    /// The negative log-likelihood in nats: the negated sum of `logprobs`.
+    pub nll: f64,
+    /// The perplexity, exp(nll / n). `None` if `n` is 0.
+    pub perplexity: Option<f64>,
+    /// The number of tokens that have a probability.
+    pub n: usize,
+}
+
+impl ScoreReport {
+    pub fn new(tokens: Vec<u32>, logprobs: Vec<Option<f64>>) -> ScoreReport {
+        let known = logprobs.iter().flatten();
+        let (n, nll) = (known.clone().count(), 0.0 - known.sum::<f64>());
+        ScoreReport { tokens, logprobs, nll, perplexity: (n > 0).then(|| (nll / n as f64).exp()), n }
+    }
 }

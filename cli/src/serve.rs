@@ -279,6 +279,8 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
     let cache = match args.cache {
+        // Documents of different requests are rarely the same.
+        _ if !is_for_text => CacheOptions::off(),
         0 => CacheOptions::off(),
         host_bytes => CacheOptions { host_bytes, folder: args.cache_folder.clone(), ..default },
     };

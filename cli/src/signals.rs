@@ -10,14 +10,15 @@ use signal_hook::consts::SIGINT;
 use std::os::raw::c_int;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::Thread;
 #[cfg(unix)]
 pub use unix::{EditorWait, catch_cut_files};
 use wingbeat::low_level::weights::new_file::remove_unfinished;
 
 const EXIT_CODE: c_int = 130;
 
-/// The flag that asks the running subcommand to stop. `None` if the subcommand cannot stop.
-static STOP: Mutex<Option<Arc<AtomicBool>>> = Mutex::new(None);
+/// The flag that asks the running subcommand to stop, and the thread that checks the flag. `None` if the subcommand cannot stop.
+static STOP: Mutex<Option<(Arc<AtomicBool>, Thread)>> = Mutex::new(None);
 
 /// A function of the running subcommand that is called before a signal ends the program at once.
 type Last = Box<dyn FnOnce() + Send>;
@@ -34,10 +35,17 @@ pub fn listen() {
     poll();
 }
 
-/// Makes later signals set `stop` instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once, unless SIGTERM or
+/// Makes later signals set `stop` and unpark the calling thread, instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once, unless SIGTERM or
 /// SIGHUP has come before.
 pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
-    *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some(stop.clone());
+    *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some((stop.clone(), std::thread::current()));
+}
+
+/// Returns a new flag for [`stop_on_interrupt`].
+pub fn stop_flag() -> Arc<AtomicBool> {
+    let stop = Arc::default();
+    stop_on_interrupt(&stop);
+    stop
 }
 
 /// Registers `last`, for example to print results. If a signal ends the program at once, `last` is called first. `last` runs on the signal thread.
@@ -57,7 +65,8 @@ fn received(signal: c_int) {
     // Terminal and shell may both send SIGHUP, and SIGTERM may follow. So these signals never cut short a subcommand that can stop by itself.
     let is_first_end = signal != SIGINT && !IS_ENDING.swap(true, Ordering::SeqCst);
     let stop = STOP.lock().unwrap_or_else(PoisonError::into_inner);
-    let ends_by_itself = stop.as_ref().is_some_and(|stop| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());
+    let ends_by_itself = stop.as_ref().is_some_and(|(stop, _)| !stop.swap(true, Ordering::SeqCst) || is_first_end || is_ending());
+    stop.iter().for_each(|(_, thread)| thread.unpark());
     if !ends_by_itself {
         remove_unfinished();
         let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();

@@ -5,10 +5,10 @@ use crate::cli::{feed, json, put, refused, run, stdout};
 use crate::embedding::{engine, file, open, package};
 use crate::support::{devices, goldens, options, tiny};
 use serde_json::Value;
-use wingbeat::engine::{Event, Input, Request};
+use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Event, Input, Request};
 use wingbeat::low_level::arch::Task;
 use wingbeat::low_level::sample::Sampling;
-use wingbeat::low_level::session::{EmbedOptions, Embedder, Limits, Model, Output, Pooling, Reranker, Session};
+use wingbeat::low_level::session::{EmbedOptions, Limits, Model, Output, Pooling, Session, VectorRule};
 
 fn numbers(list: &Value) -> Vec<f32> {
     list.as_array().unwrap().iter().map(|x| x.as_f64().unwrap() as f32).collect()
@@ -24,10 +24,19 @@ fn cosine(a: &[f32], b: &[f32]) -> f64 {
     dot(a, b) / (dot(a, a) * dot(b, b)).sqrt()
 }
 
-fn embedder(model: &Model, n_slots: usize, set: impl Fn(&mut EmbedOptions)) -> Embedder {
-    let mut options = EmbedOptions::default();
-    set(&mut options);
-    Embedder::new(model, n_slots, &options).unwrap()
+/// Starts an engine for vectors, without a cache.
+fn embedder(model: &Model, n_slots: usize, set: impl Fn(&mut EmbedOptions)) -> Engine {
+    let mut embed = EmbedOptions::default();
+    set(&mut embed);
+    Engine::start(model, EngineOptions { slots: n_slots, embed, cache: CacheOptions::off(), ..EngineOptions::default() }).unwrap()
+}
+
+fn inputs(texts: &[&str]) -> Vec<Input> {
+    texts.iter().map(|text| Input::Text(text.to_string())).collect()
+}
+
+fn vectors(engine: &Engine, texts: Vec<Input>) -> Vec<Vec<f32>> {
+    engine.submit(Request::vectors(texts)).unwrap().vectors().unwrap()
 }
 
 #[test]
@@ -39,16 +48,15 @@ fn an_engine_computes_the_same_vectors_and_scores() {
     for device in devices() {
         let engine = engine(device).unwrap();
         let texts = texts(&package["texts"]);
-        let expected = embedder(engine.model(), 2, |_| ()).embed(&texts, &mut |_, _| ()).unwrap();
-        let inputs: Vec<Input> = texts.iter().map(|text| Input::Text(text.to_string())).collect();
+        let expected = vectors(&embedder(engine.model(), 2, |_| ()), inputs(&texts));
         let documents: Vec<String> = self::texts(&package["documents"]).iter().map(ToString::to_string).collect();
-        let vectors = engine.submit(Request::vectors(inputs)).unwrap();
+        let vectors = engine.submit(Request::vectors(inputs(&texts))).unwrap();
         let scores = engine.submit(Request::ranking(package["query"].as_str().unwrap(), documents)).unwrap();
         let (mut n_vectors, mut n_scores) = (0, 0);
         for event in vectors.into_iter().chain(scores) {
             match event.unwrap() {
                 Event::Vector { index, vector } => {
-                    assert!(cosine(&vector, &expected[index].vector) >= 0.999999, "{device} {index}");
+                    assert!(cosine(&vector, &expected[index]) >= 0.999999, "{device} {index}");
                     n_vectors += 1;
                 }
                 Event::Score { index, logit } => {
@@ -77,7 +85,13 @@ fn several_texts_are_read_in_one_step() {
     let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
     let steps = [1, 16].map(|n_slots| {
         let (mut n, mut last) = (0, (0, 1));
-        embedder(&tiny(&hidden), n_slots, |_| ()).embed(&texts, &mut |done, total| (n, last) = (n + 1, (done, total))).unwrap();
+        let mut request = Request::vectors(inputs(&texts));
+        request.return_progress = true;
+        for event in embedder(&tiny(&hidden), n_slots, |_| ()).submit(request).unwrap() {
+            if let Event::Progress { processed_tokens, prompt_tokens, .. } = event.unwrap() {
+                (n, last) = (n + 1, (processed_tokens, prompt_tokens));
+            }
+        }
         assert_eq!(last.0, last.1);
         n
     });
@@ -95,20 +109,20 @@ fn vectors_equal_the_vectors_of_the_package() {
         let model = open("embedding.pth", device);
         for task in Task::ALL {
             // Two slots for three texts: the last text is read alone.
-            let mut embedder = embedder(&model, 2, |o| (o.task, o.normalise) = (Some(task), false));
-            let found = embedder.embed(&texts, &mut |_, _| ()).unwrap();
+            let found = vectors(&embedder(&model, 2, |o| (o.task, o.normalise) = (Some(task), false)), inputs(&texts));
             for (found, expected) in found.iter().zip(package["vectors"][task.name()].as_array().unwrap()) {
                 let expected = numbers(expected);
-                let similar = cosine(&found.vector, &expected);
+                let similar = cosine(found, &expected);
                 assert!(similar >= 0.999999, "{device} {task:?}: {similar}");
-                let far = found.vector.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                let far = found.iter().zip(&expected).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
                 assert!(far < 1e-3, "{device} {task:?}: {far}");
             }
-            assert_eq!(found[0].n_tokens, texts[0].len() + 1);
         }
+        let rule = VectorRule::new(&model, &EmbedOptions::default()).unwrap();
+        assert_eq!(rule.encode(&model, texts[0]).unwrap().len(), texts[0].len() + 1);
         let two = &package["two_ends"];
         let tokens: Vec<u32> = two["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
-        let found = embedder(&model, 1, |_| ()).embed_tokens(&[&tokens], &mut |_, _| ()).unwrap();
+        let found = vectors(&embedder(&model, 1, |_| ()), vec![Input::Tokens(tokens)]);
         assert!(cosine(&found[0], &numbers(&two["vector"])) >= 0.999999, "{device}");
         assert!((found[0].iter().map(|x| x * x).sum::<f32>() - 1.0).abs() < 1e-5);
     }
@@ -122,22 +136,33 @@ fn scores_equal_the_scores_of_the_package() {
     let package = package();
     let documents = texts(&package["documents"]);
     for device in devices() {
-        let mut reranker = Reranker::new(&open("embedding.pth", device), &open("reranker.pth", device), 2).unwrap();
-        let found = reranker.score(package["query"].as_str().unwrap(), &documents, &mut |_, _| ()).unwrap();
+        let options = EngineOptions { slots: 2, ..EngineOptions::default() }.reranker(&open("reranker.pth", device));
+        let engine = Engine::start(&open("embedding.pth", device), options).unwrap();
+        let ranking = |query: &str| Request::ranking(query, documents.iter().map(ToString::to_string).collect::<Vec<_>>());
+        let whole = |query: &str| {
+            let mut request = ranking(query);
+            request.no_cache = true;
+            engine.submit(request).unwrap().scores().unwrap()
+        };
+        let found = whole(package["query"].as_str().unwrap());
         let far = found.iter().zip(numbers(&package["logits"])).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
         assert!(found.len() == 3 && far < 1e-4, "{device}: {found:?}");
-        // Documents that were read once answer several queries, in groups of slots.
-        let kept = reranker.read_documents(&documents, &mut |_, _| ()).unwrap();
-        assert!((kept.len(), kept.is_empty()) == (3, false) && kept.size_bytes() > 0);
+        // The cache keeps documents that were read once, for further queries.
+        engine.submit(ranking("a")).unwrap().wait().unwrap();
         for query in [package["query"].as_str().unwrap(), "light", "?", "\nquery"] {
-            let whole = reranker.score(query, &documents, &mut |_, _| ()).unwrap();
-            let mut n_read = 0;
-            let again = reranker.score_read(query, &kept, &mut |_, total| n_read = total).unwrap();
+            let (whole, mut again, mut n_read) = (whole(query), vec![0.0; 3], 0);
+            for event in engine.submit(ranking(query)).unwrap() {
+                match event.unwrap() {
+                    Event::Score { index, logit } => again[index] = logit,
+                    Event::Done(done) => n_read = done.usage.prompt_tokens - done.usage.cached_tokens,
+                    _ => {}
+                }
+            }
             let far = again.iter().zip(&whole).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
-            assert!(again.len() == 3 && far < 1e-4, "{device} {query:?}: {again:?} {whole:?}");
+            assert!(far < 1e-4, "{device} {query:?}: {again:?} {whole:?}");
             assert!(n_read <= 3 * (query.len() + 3), "{device} {query:?}: {n_read} tokens were read");
         }
-        assert!(reranker.score_read("", &kept, &mut |_, _| ()).is_err() && reranker.read_documents(&["a", ""], &mut |_, _| ()).is_err());
+        assert!(engine.stats().cached > 0 && engine.submit(ranking("")).is_err());
     }
 }
 
@@ -157,7 +182,7 @@ fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
                 assert_eq!(session.decode(slot, *token).unwrap(), expected, "{} {device}", golden.name);
             }
             let mean = |options: &mut EmbedOptions| (options.pooling, options.normalise) = (Some(Pooling::Mean), false);
-            let found = embedder(&model, 1, mean).embed_tokens(&[&prompt], &mut |_, _| ()).unwrap();
+            let found = vectors(&embedder(&model, 1, mean), vec![Input::Tokens(prompt.clone())]);
             let rows = |i: usize| expected.iter().map(|row| row[i]).sum::<f32>() / expected.len() as f32;
             let expected: Vec<f32> = (0..found[0].len()).map(rows).collect();
             assert!(cosine(&found[0], &expected) > 0.99999, "{} {device}", golden.name);
@@ -166,7 +191,7 @@ fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
             for pooling in [Pooling::Last, Pooling::Mean] {
                 let embed = |model: &Model| {
                     let of = |options: &mut EmbedOptions| (options.pooling, options.normalise) = (Some(pooling), false);
-                    embedder(model, 2, of).embed_tokens(&[&prompt, &prompt[..2], &prompt[1..]], &mut |_, _| ()).unwrap()
+                    vectors(&embedder(model, 2, of), [&prompt[..], &prompt[..2], &prompt[1..]].map(|t| Input::Tokens(t.to_vec())).to_vec())
                 };
                 assert_eq!(embed(&model), embed(&golden.load(&hidden)), "{} {device} {pooling:?}", golden.name);
             }
@@ -178,10 +203,11 @@ fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
 fn what_a_model_cannot_compute_is_refused() {
     let model = tiny(&options("cpu"));
     let refused = |model: &Model, set: &dyn Fn(&mut EmbedOptions)| {
-        let mut options = EmbedOptions::default();
-        set(&mut options);
-        Embedder::new(model, 1, &options).err().unwrap().to_string()
+        let mut options = EngineOptions::default();
+        set(&mut options.embed);
+        Engine::start(model, options).err().unwrap().to_string()
     };
+    let unfit = |of: &Model, by: &Model| Engine::start(of, EngineOptions::default().reranker(by)).err().unwrap().to_string();
     assert!(refused(&model, &|o| o.task = Some(Task::Similarity)).contains("no tasks"));
     let mut hidden = options("cpu");
     hidden.output = Output::Hidden;
@@ -190,18 +216,19 @@ fn what_a_model_cannot_compute_is_refused() {
     let mut session = Session::new(&model, 1).unwrap();
     let e = session.generate("x", &Sampling::rwkv(), &Limits::new(1), &mut |_| std::ops::ControlFlow::Continue(()));
     assert!(e.unwrap_err().to_string().contains("opened for hidden states"));
-    assert!(embedder(&model, 1, |_| ()).embed(&["a", ""], &mut |_, _| ()).unwrap_err().to_string().starts_with("text 2: "));
-    assert!(Reranker::new(&model, &model, 1).err().unwrap().to_string().contains("a model that predicts tokens"));
+    let e = embedder(&model, 1, |_| ()).submit(Request::vectors(inputs(&["a", ""]))).unwrap_err();
+    assert_eq!((e.field_name(), e.message.as_str()), (Some("input[1]"), "the text is empty"));
+    assert!(unfit(&model, &model).contains("a model that predicts tokens"));
     if file("embedding.pth").is_none() {
         return;
     }
     let (embedding, reranker) = (open("embedding.pth", "cpu"), open("reranker.pth", "cpu"));
     assert!(refused(&embedding, &|o| o.pooling = Some(Pooling::Mean)).contains("its own pooling"));
     assert!(refused(&reranker, &|_| ()).contains("is a reranker"));
-    assert!(Reranker::new(&reranker, &embedding, 1).err().unwrap().to_string().contains("found a reranker"));
-    assert!(Reranker::new(&embedding, &embedding, 1).err().unwrap().to_string().contains("found another model"));
-    let e = embedder(&embedding, 1, |_| ()).embed_tokens(&[&[1, 2]], &mut |_, _| ()).unwrap_err();
-    assert!(e.to_string().contains("lack the end-of-text token 257"), "{e}");
+    assert!(unfit(&reranker, &embedding).contains("found a reranker"));
+    assert!(unfit(&embedding, &embedding).contains("found another model"));
+    let ended = vectors(&embedder(&embedding, 1, |_| ()), vec![Input::Tokens(vec![1, 2]), Input::Tokens(vec![1, 2, 257])]);
+    assert_eq!(ended[0], ended[1]);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use std::path::Path;
 use wingbeat::low_level::arch::{Base, DeepAttention, Ranks, Rwkv7};
 use wingbeat::low_level::session::{Model, Options};
 use wingbeat::low_level::weights::Checkpoint;
-use wingbeat_cli::report::inspect;
+use wingbeat_cli::inspect;
 
 #[test]
 fn states_in_f16_halve_the_state() {

@@ -62,7 +62,7 @@ pub fn object(py: Python<'_>, vocab: Option<&Vocab>, event: Event) -> PyResult<P
             of.progress.call1(py, (processed_tokens, prompt_tokens, cached_tokens))
         }
         Event::Prompt { first, logprobs } => of.prompt.call1(py, (first, tokens(py, of, vocab, &logprobs)?)),
-        Event::Text { index, text } => of.text.call1(py, (index, text)),
+        Event::Text { index, text, .. } => of.text.call1(py, (index, text)),
         Event::Thought { index, text } => of.thought.call1(py, (index, text)),
         Event::Call { index, call, name } => of.call.call1(py, (index, call, name)),
         Event::Arguments { index, call, text } => of.arguments.call1(py, (index, call, text)),

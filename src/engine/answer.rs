@@ -24,7 +24,11 @@ pub struct AnswerProgress {
     pub since: Option<Instant>,
     /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,
+    /// The tokens of a document whose state becomes an entry of the prefix cache. Empty if the document gets no new entry.
+    pub document: Vec<u32>,
     reader: Option<AnswerReader>,
+    /// True if the request asks for the token of every piece.
+    pub returns_tokens: bool,
     /// Receives the result of saving the state after the text. `None` if no state is saved.
     pub saved: Option<Receiver<Result<StateInfo>>>,
     text: String,
@@ -66,8 +70,13 @@ impl AnswerProgress {
                 self.n_thought += usize::from(token.is_some() && (was_thinking || reader.is_thinking()));
                 self.reader = Some(reader);
             }
-            None if !piece.is_empty() => self.emit(AnswerPart::Text(piece), events),
-            None => {}
+            None => {
+                let token = token.filter(|_| self.returns_tokens);
+                if !piece.is_empty() || token.is_some() {
+                    self.text.push_str(piece);
+                    events.send(Event::Text { index: self.index, text: piece.into(), token });
+                }
+            }
         }
     }
 
@@ -87,7 +96,7 @@ impl AnswerProgress {
         let event = match part {
             AnswerPart::Text(text) => {
                 self.text.push_str(text);
-                Event::Text { index, text: text.into() }
+                Event::Text { index, text: text.into(), token: None }
             }
             AnswerPart::Thought(text) => {
                 self.thought.push_str(text);

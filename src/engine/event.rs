@@ -19,12 +19,12 @@ pub enum Event {
         /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix).
         cached_tokens: usize,
     },
-    /// A part of the prompt is prefilled. Sent after each step of the prefill if the request sets
+    /// A part of the prompt, or of the texts for vectors and scores, is prefilled. Sent after each step of the prefill if the request sets
     /// [`return_progress`](super::Request::return_progress).
     Progress {
-        /// The number of tokens of the prompt that are prefilled, cached tokens included.
+        /// The number of tokens that are prefilled, cached tokens included.
         processed_tokens: usize,
-        /// The number of tokens in the prompt.
+        /// The number of tokens in the prompt, or in all texts of the request.
         prompt_tokens: usize,
         /// The number of tokens that needed no prefill.
         cached_tokens: usize,
@@ -40,8 +40,11 @@ pub enum Event {
     Text {
         /// The number of the continuation within its request, from 0.
         index: usize,
-        /// The text of the piece.
+        /// The text of the piece. Empty only if `token` is set.
         text: String,
+        /// The token that this piece completes. `None` unless the request sets [`return_tokens`](super::Request::return_tokens), and for text that was
+        /// held back before.
+        token: Option<u32>,
     },
     /// The next piece of the model's thought: text that the model writes before its answer to messages.
     Thought {
@@ -80,7 +83,8 @@ pub enum Event {
     Vector {
         /// The number of the text within its request, from 0.
         index: usize,
-        /// The vector, `[n_embd]`. Its Euclidean norm is 1 unless the engine's options say otherwise.
+        /// The vector, `[n_embd]`. Its Euclidean norm is 1 unless the engine's options say otherwise. For
+        /// [`Input::Classes`](super::Input): the logits, `[n_labels]`.
         vector: Vec<f32>,
     },
     /// The score of a document. The documents of one request may end in any order.

@@ -6,6 +6,7 @@ use super::{Completion, Event};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use futures_core::Stream;
+use std::collections::BTreeMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -54,6 +55,30 @@ impl Generation {
         }
         all.sort_by_key(|completion| completion.index);
         Ok(all)
+    }
+
+    /// Blocks until all vectors of a request for vectors or classes are there. Returns them in the order of the texts.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn vectors(self) -> Result<Vec<Vec<f32>>> {
+        self.collect(|event| if let Event::Vector { index, vector } = event { Some((index, vector)) } else { None })
+    }
+
+    /// Blocks until all scores of a request for scores are there. Returns the logits in the order of the documents.
+    ///
+    /// # Errors
+    /// The errors of [`wait`](Self::wait).
+    pub fn scores(self) -> Result<Vec<f32>> {
+        self.collect(|event| if let Event::Score { index, logit } = event { Some((index, logit)) } else { None })
+    }
+
+    fn collect<T>(self, take: impl Fn(Event) -> Option<(usize, T)>) -> Result<Vec<T>> {
+        let mut all = BTreeMap::new();
+        for event in self {
+            all.extend(take(event?));
+        }
+        Ok(all.into_values().collect())
     }
 
     /// Counts complete continuations. Returns `event`, or an error if the engine ended before all continuations were complete.

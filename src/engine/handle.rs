@@ -91,8 +91,8 @@ impl Engine {
 
     fn open(model: &Model, mut options: EngineOptions) -> Result<(Engine, Scheduler)> {
         options.check()?;
-        if model.check_speaks().is_err() {
-            // Only requests that generate text use the cache.
+        if model.check_speaks().is_err() && options.reranker.is_none() {
+            // Only requests that generate text, and documents for a reranker, use the cache.
             options.cache = CacheOptions::off();
         }
         for (name, snapshot) in &options.initial {
@@ -308,6 +308,15 @@ impl Engine {
         self.shared.states.save(namespace, name, path)
     }
 
+    /// Calls `look` with a named state and what was saved with it.
+    ///
+    /// # Errors
+    /// `Input` if the name is unknown; `File` if a file cannot be read.
+    pub fn with_state<T>(&self, namespace: &str, name: &str, look: impl FnOnce(&Snapshot, &LoadedState) -> T) -> Result<T> {
+        let state = self.shared.states.get(namespace, name)?;
+        Ok(look(&state.snapshot, &state.loaded))
+    }
+
     /// Does what [`load_state`](Self::load_state) does, with the bytes of a state file.
     ///
     /// # Errors
@@ -344,7 +353,8 @@ impl Engine {
     }
 
     /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Each continuation returns its
-    /// text so far and its state as a complete result. Requests without slots fail, and new requests are refused.
+    /// text so far and its state as a complete result. If the prompt is not completely prefilled yet, the state is the state after the tokens that
+    /// are. Requests without slots fail, and new requests are refused.
     pub fn interrupt(&self) {
         let mut state = self.shared.lock();
         state.is_draining = true;

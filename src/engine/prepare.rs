@@ -93,7 +93,7 @@ pub(super) fn check_pooling(request: &Request) -> Result<()> {
         ("echo", request.echo),
         ("logprobs", request.logprobs.is_some()),
         ("save_state", request.save_state.is_some()),
-        ("state", request.state.is_some() && matches!(request.input, Input::Vectors(_) | Input::Ranking { .. })),
+        ("state", request.state.is_some() && matches!(request.input, Input::Vectors(_) | Input::Classes(_) | Input::Ranking { .. })),
         ("grammar", matches!(request.follows, Some(Follows::Rules(_)))),
     ];
     match other.into_iter().find(|(_, is_set)| *is_set) {
@@ -192,7 +192,7 @@ impl Preparer {
                 let question = self.question(request, messages)?;
                 (question.tokens.clone(), Some(question))
             }
-            Input::Vectors(_) | Input::Ranking { .. } => {
+            Input::Vectors(_) | Input::Classes(_) | Input::Ranking { .. } => {
                 return Err(Error::input("vectors and scores need an engine").field(request.input.field()));
             }
         };
@@ -236,7 +236,7 @@ impl Preparer {
         self.model.check_ids(prompt)?;
         match self.model.context() {
             Some(context) if prompt.len() > context => {
-                let text = format!("the prompt has {} tokens, but the context holds {context} tokens", prompt.len());
+                let text = format!("the prompt has {} tokens, more than the context of {context} tokens", prompt.len());
                 Err(Error::input(text).hint("give a larger `context`, or a shorter prompt"))
             }
             _ => Ok(()),

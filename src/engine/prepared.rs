@@ -34,18 +34,25 @@ pub struct Prepared {
 
 /// Texts that an engine reads for vectors or scores, in the order of their indices.
 pub(super) struct Texts {
-    /// The token ids of the texts that have no slot yet.
-    pub waiting: VecDeque<Vec<u32>>,
+    /// The texts that have no slot yet.
+    pub waiting: VecDeque<UnreadText>,
     pub n_texts: usize,
     pub n_tokens: usize,
     /// Computes the vectors. `None` if the texts get scores.
     pub rule: Option<Arc<VectorRule>>,
 }
 
+/// A text for a vector or a score.
+pub(super) struct UnreadText {
+    pub tokens: Vec<u32>,
+    /// The number of tokens at the beginning whose state the prefix cache keeps: those of a document, before the query. 0 if the cache keeps no state.
+    pub kept: usize,
+}
+
 impl Prepared {
     /// Returns a request that reads texts. `rule` is `None` if the texts get scores.
-    pub(super) fn of_texts(texts: Vec<Vec<u32>>, rule: Option<Arc<VectorRule>>) -> Prepared {
-        let n_tokens = texts.iter().map(Vec::len).sum();
+    pub(super) fn of_texts(texts: Vec<UnreadText>, rule: Option<Arc<VectorRule>>) -> Prepared {
+        let n_tokens = texts.iter().map(|text| text.tokens.len()).sum();
         let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule };
         Prepared {
             prompt: Arc::default(),

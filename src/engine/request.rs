@@ -35,6 +35,9 @@ pub enum Input {
     /// Texts and lists of token ids. The engine generates no text: it computes one vector per text, and sends each vector as
     /// [`Event::Vector`](super::Event).
     Vectors(Vec<Input>),
+    /// Texts and lists of token ids for a classifier. The engine generates no text: it sends one [`Event::Vector`](super::Event) per text, with one logit
+    /// per label.
+    Classes(Vec<Input>),
     /// Documents to score for a query. The engine generates no text: it sends one [`Event::Score`](super::Event) per document. Needs
     /// [`EngineOptions::reranker`](super::EngineOptions).
     Ranking {
@@ -52,7 +55,7 @@ impl Input {
             Input::Text(_) => "prompt",
             Input::Tokens(_) => "tokens",
             Input::Messages(_) => "messages",
-            Input::Vectors(_) => "input",
+            Input::Vectors(_) | Input::Classes(_) => "input",
             Input::Ranking { .. } => "documents",
         }
     }
@@ -126,6 +129,8 @@ pub struct Request {
     pub echo: bool,
     /// If true, [`Event::Progress`](super::Event) reports how far the prompt is prefilled.
     pub return_progress: bool,
+    /// If true, there is an [`Event::Text`](super::Event) for every token, and it has the token. Only for a prompt, not for messages.
+    pub return_tokens: bool,
     /// The name of the chat format that converts messages to a prompt. `None` selects the engine's format.
     pub format: Option<String>,
     /// Selects how the model thinks before it answers messages. `None` leaves the choice to the chat format.
@@ -194,6 +199,7 @@ impl Request {
             logprobs: None,
             echo: false,
             return_progress: false,
+            return_tokens: false,
             format: None,
             thinking: None,
             user_name: None,
@@ -236,6 +242,11 @@ impl Request {
     /// Returns a request for the vectors of texts.
     pub fn vectors(texts: impl Into<Vec<Input>>) -> Request {
         Request::new(Input::Vectors(texts.into()))
+    }
+
+    /// Returns a request for the class logits of texts, `[n_labels]` each, in the order of [`Facts::labels`](crate::arch::Facts).
+    pub fn classes(texts: impl Into<Vec<Input>>) -> Request {
+        Request::new(Input::Classes(texts.into()))
     }
 
     /// Returns a request for the scores of documents.

@@ -308,11 +308,11 @@ impl Scheduler {
         }
         match stepped {
             Ok(mut ended) => {
+                self.report_prefills();
                 self.keep(&mut ended).await;
                 let ended: Vec<Done> = ended.into_iter().filter_map(|done| self.end_passage(done)).collect();
                 ended.into_iter().for_each(|done| self.end(done));
                 self.report_passages().await;
-                self.report_prefills();
                 self.report_saved();
             }
             // After an error, the contents of all slots are unknown, so no text can continue.
@@ -325,14 +325,20 @@ impl Scheduler {
         }
     }
 
-    /// Sends how far prompts are prefilled, to the readers that want to know.
+    /// Sends how far prompts and texts are prefilled, to the readers that want to know.
     fn report_prefills(&mut self) {
         let Scheduler { batcher, sequences, requests, .. } = self;
-        for (job, sequence) in sequences.iter().filter(|(_, sequence)| sequence.index == 0 && sequence.first_token.is_none()) {
-            let Some(request) = requests.get_mut(&sequence.request) else { continue };
-            let Some(n_unread) = batcher.n_unread(*job).filter(|_| request.request.return_progress) else { continue };
+        for (id, request) in requests.iter_mut().filter(|(_, request)| request.request.return_progress && request.began.is_some()) {
+            let texts = request.prepared.texts.as_ref();
+            let is_reading = |text: &&AnswerProgress| text.first_token.is_none() && (texts.is_some() || text.index == 0);
+            let of_request = sequences.iter().filter(|(_, text)| text.request == *id && is_reading(text));
+            let unread: Vec<usize> = of_request.filter_map(|(text, _)| batcher.n_unread(*text)).collect();
+            if unread.is_empty() && texts.is_none() {
+                continue;
+            }
+            let n_waiting: usize = texts.map_or(0, |texts| texts.waiting.iter().map(|text| text.tokens.len()).sum());
             let (prompt_tokens, cached_tokens) = (request.prompt_tokens(), request.cached_tokens);
-            let processed_tokens = prompt_tokens.saturating_sub(n_unread);
+            let processed_tokens = prompt_tokens.saturating_sub(n_waiting + unread.iter().sum::<usize>());
             if request.n_told != processed_tokens {
                 request.n_told = processed_tokens;
                 request.events.send(Event::Progress { processed_tokens, prompt_tokens, cached_tokens });

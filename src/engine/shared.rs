@@ -2,13 +2,15 @@
 
 use super::EngineOptions;
 use super::prepare::{Prepared, Preparer, check_pooling};
+use super::prepared::UnreadText;
 use super::queue::{Bounds, Queue};
 use super::request::{Input, Request};
 use super::states::{State as NamedState, States};
 use crate::error::{Error, Kind, Result, short};
 use crate::exec::wait::MAY_BLOCK;
 use crate::session::{
-    EmbedOptions, Model, Pooling, Snapshot, Speculate, Speculation, VectorRule, check_query, encode_pair, nothing_to_continue,
+    EmbedOptions, Model, Pooling, Snapshot, Speculate, Speculation, VectorRule, before_any_query, check_query, encode_pair,
+    nothing_to_continue,
 };
 use crate::vocab::Vocab;
 use std::sync::atomic::AtomicUsize;
@@ -105,12 +107,18 @@ impl Shared {
         let model = &self.model;
         let of_model = |e: Error| Error { kind: Kind::Input, ..e }.field("model");
         let (texts, rule): (Result<Vec<_>>, _) = match &request.input {
-            Input::Vectors(texts) => {
-                let rule = self.rule(request.pooling)?;
-                let encode = |text: &Input| match text {
-                    Input::Text(text) => rule.encode(model, text),
-                    Input::Tokens(tokens) => rule.encode_tokens(model, tokens),
-                    _ => Err(Error::input("expected a text or token ids")),
+            Input::Vectors(texts) | Input::Classes(texts) => {
+                let rule = match &request.input {
+                    Input::Classes(_) => VectorRule::classes(model).map_err(of_model)?,
+                    _ => self.rule(request.pooling)?,
+                };
+                let encode = |text: &Input| {
+                    let tokens = match text {
+                        Input::Text(text) => rule.encode(model, text),
+                        Input::Tokens(tokens) => rule.encode_tokens(model, tokens),
+                        _ => Err(Error::input("expected a text or token ids")),
+                    };
+                    tokens.map(|tokens| UnreadText { tokens, kept: 0 })
                 };
                 let encoded = texts.iter().enumerate().map(|(i, text)| encode(text).map_err(|e| e.field(&format!("input[{i}]"))));
                 (encoded.collect(), Some(rule.clone()))
@@ -120,8 +128,14 @@ impl Shared {
                     return Err(of_model(Error::input("this model has no reranker")));
                 }
                 check_query(query).map_err(|e| e.field("query"))?;
-                let encode = |(i, text)| encode_pair(model, query, text).map_err(|e| e.field(&format!("documents[{i}]")));
-                (documents.iter().map(String::as_str).enumerate().map(encode).collect(), None)
+                let keeps = self.options.cache.is_on() && !request.no_cache;
+                let encode = |text: &str| {
+                    let kept = if keeps { before_any_query(model, text)? } else { 0 };
+                    Ok(UnreadText { tokens: encode_pair(model, query, text)?, kept })
+                };
+                let encoded =
+                    documents.iter().enumerate().map(|(i, text)| encode(text).map_err(|e: Error| e.field(&format!("documents[{i}]"))));
+                (encoded.collect(), None)
             }
             _ if request.pooling.is_some() => return self.rule(request.pooling).map(|_| None),
             _ => return model.check_speaks().map(|()| None).map_err(of_model),

@@ -34,6 +34,11 @@ impl State {
         self.loaded.begin(sampler, seed);
     }
 
+    /// Returns the seed of the state's sampler, or `None` if the state has no sampler.
+    pub fn seed(&self) -> Option<u64> {
+        self.loaded.sampler.as_ref().map(|memory| memory.seed)
+    }
+
     /// Returns the bytes at the end of the state's tokens that are not part of a text yet: an incomplete character, or the beginning of a stop
     /// text.
     pub fn pending(&self) -> &[u8] {

@@ -4,6 +4,7 @@ use super::outbox::Outbox;
 use super::prepare::Prepared;
 use super::request::Request;
 use super::states::State;
+use crate::sample::{Sampler, Sampling};
 use crate::session::Logprobs;
 use std::sync::Arc;
 use web_time::Instant;
@@ -68,6 +69,20 @@ impl Submission {
     /// Returns the number of tokens in the prompt, or in all texts of the request.
     pub fn prompt_tokens(&self) -> usize {
         self.prepared.texts.as_ref().map_or(self.prepared.prompt.len(), |texts| texts.n_tokens)
+    }
+
+    /// Returns the sampler of a continuation after the first `n_read` tokens of the prompt. A request without a seed takes the seed of its named
+    /// state, and its first continuation also continues the state's random numbers.
+    pub fn sampler(&self, index: usize, n_read: usize) -> Sampler {
+        let Prepared { sampling, prompt, .. } = &self.prepared;
+        let saved = self.state.as_ref().and_then(|state| state.seed()).filter(|_| !self.request.sets("seed"));
+        let seed = saved.unwrap_or(sampling.seed).wrapping_add(index as u64);
+        let mut sampler = Sampler::new(Sampling { seed, ..sampling.clone() });
+        if let Some(state) = &self.state {
+            state.begin(&mut sampler, Some(seed).filter(|_| saved.is_none() || index > 0));
+        }
+        sampler.read(&prompt[..n_read]);
+        sampler
     }
 
     /// Returns how long the request waited for slots, in milliseconds.

@@ -5,7 +5,6 @@
 
 mod ahead;
 mod guess;
-mod read_all;
 mod step;
 mod swap;
 mod threads;
@@ -154,11 +153,6 @@ impl<S: BorrowMut<Session>> Batcher<S> {
             Some(from) => session.fork(from)?,
             None => session.open()?,
         };
-        self.add_in(slot, spec)
-    }
-
-    /// Adds a text to an open slot. The slot then belongs to the text. Closes the slot after an error.
-    fn add_in(&mut self, slot: Slot, spec: TextSpec) -> Result<TextId> {
         self.begin(slot, spec).inspect_err(|_| self.session.borrow_mut().close(slot).unwrap_or(()))
     }
 

@@ -5,7 +5,6 @@ use super::text::{Finish, Limits, Text, TextId, TextSpec, TokenEvent, nothing_to
 use super::{Session, Slot};
 use crate::error::Result;
 use crate::sample::{Sampler, Sampling};
-use crate::vocab::Vocab;
 use std::cell::Cell;
 use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
@@ -85,12 +84,12 @@ pub struct Generated {
 }
 
 impl Session {
-    /// Returns the token ids of a prompt. Encodes text with [`Vocab::encode_prompt`]; returns [`Prompt::Tokens`] unchanged.
+    /// Returns the token ids of a prompt. Encodes text with [`Vocab::encode_prompt`](crate::vocab::Vocab::encode_prompt); returns [`Prompt::Tokens`] unchanged.
     ///
     /// # Errors
     /// `Input` if text cannot be encoded, or the model has no vocabulary.
     pub fn encode(&self, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
-        self.encode_by(prompt, Vocab::encode_prompt)
+        self.encode_after(0, prompt)
     }
 
     /// Returns the token ids of a prompt for a slot: as [`encode`](Self::encode) does if the slot has read no token, otherwise without the
@@ -99,16 +98,13 @@ impl Session {
     /// # Errors
     /// The errors of [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
     pub fn encode_for(&self, slot: Slot, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
-        match self.n_tokens(slot)? {
-            0 => self.encode(prompt),
-            _ => self.encode_by(prompt, Vocab::encode_further),
-        }
+        self.encode_after(self.n_tokens(slot)?, prompt)
     }
 
-    fn encode_by(&self, prompt: &Prompt<'_>, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+    fn encode_after(&self, n_before: usize, prompt: &Prompt<'_>) -> Result<Vec<u32>> {
         match prompt {
             Prompt::Tokens(tokens) => Ok(tokens.to_vec()),
-            Prompt::Text(text) => self.model().encode(text, encode),
+            Prompt::Text(text) => self.model().encode_after(n_before, text),
         }
     }
 

@@ -305,13 +305,21 @@ impl Model {
     pub fn check_speaks(&self) -> Result<()> {
         let facts = self.facts();
         let (what, hint) = match (&facts.purpose, &facts.labels) {
-            (Purpose::Embedding { .. }, _) => ("computes vectors of texts", "use `wingbeat embed`, or session::Embedder"),
-            (Purpose::Reranker { .. }, _) => ("is a reranker", "use `wingbeat rerank`, or session::Reranker"),
+            (Purpose::Embedding { .. }, _) => ("computes vectors of texts", "use `wingbeat embed`, or Request::vectors"),
+            (Purpose::Reranker { .. }, _) => ("is a reranker", "use `wingbeat rerank`, or EngineOptions::reranker"),
             _ if self.returns_hidden() => ("was opened for hidden states", "open it with Output::Logits"),
-            (_, Some(_)) => ("is a classifier", "use `wingbeat classify`, or Session::classify"),
+            (_, Some(_)) => ("is a classifier", "use `wingbeat classify`, or Request::classes"),
             (_, None) => return Ok(()),
         };
         Err(Error::model(format!("this model {what} and cannot generate text")).hint(hint))
+    }
+    /// Returns a `Model` error if the model computes no class logits.
+    pub(super) fn check_classifies(&self) -> Result<()> {
+        match self.facts().labels.is_some() && !self.returns_hidden() {
+            true => Ok(()),
+            false => Err(Error::model("this model is not a classifier: it has no classification head (tensor score.weight)")
+                .hint("use a checkpoint that was trained as a classifier")),
+        }
     }
     /// Checks that the model knows all ids.
     ///
@@ -331,6 +339,13 @@ impl Model {
     pub(super) fn encode(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.needed_vocab("cannot encode text: no vocabulary was found for this model, which accepts only token ids")?;
         encode(vocab, text.as_bytes())
+    }
+    /// Returns the token ids of a text that follows `n_before` tokens. If that is 0, special tokens may begin the text, as in every prompt.
+    ///
+    /// # Errors
+    /// `Input` if the model has no vocabulary, or the text cannot be encoded.
+    pub fn encode_after(&self, n_before: usize, text: &str) -> Result<Vec<u32>> {
+        self.encode(text, if n_before == 0 { Vocab::encode_prompt } else { Vocab::encode_further })
     }
     pub(super) fn tape(&self) -> &Arc<Tape> {
         self.0.loaded.tape()

@@ -1,7 +1,8 @@
 //! Pools the hidden states after the tokens of a text into one vector.
 //!
 //! For an EmbeddingRWKV model, the vector begins as the mean of the hidden states after the end-of-text tokens. The layers of a task, which run on
-//! the host, then transform the mean. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states.
+//! the host, then transform the mean. For any other model, the vector is the hidden state after the last token, or the mean of all hidden states. For
+//! the classes of a text, the vector is the logits of a classifier after the last token.
 
 use super::Model;
 use crate::arch::{Purpose, Task};
@@ -51,9 +52,20 @@ enum Rows {
     /// The rule of EmbeddingRWKV: the hidden states after every end-of-text token. The fields are the id of that token, and the layers that transform
     /// the mean.
     Ends(u32, TaskLayers),
+    /// The logits of a classifier after the last token.
+    Classes,
 }
 
 impl VectorRule {
+    /// Returns the rule whose vector is the logits of a classifier, one per label, in the order of [`Facts::labels`](crate::arch::Facts).
+    ///
+    /// # Errors
+    /// `Model` if the model is no classifier.
+    pub fn classes(model: &Model) -> Result<Arc<VectorRule>> {
+        model.check_classifies()?;
+        Ok(Arc::new(VectorRule { rows: Rows::Classes, normalise: false }))
+    }
+
     /// Returns the rule for a model's vectors.
     ///
     /// # Errors
@@ -121,7 +133,7 @@ impl VectorRule {
     }
 
     /// Checks that the rule can compute a vector from the tokens.
-    pub(super) fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
+    fn check(&self, model: &Model, tokens: &[u32]) -> Result<()> {
         if tokens.is_empty() {
             return Err(Error::input("expected at least one token, found none"));
         }
@@ -129,26 +141,20 @@ impl VectorRule {
             let text = format!("the text has {} tokens, more than the context of {context} tokens", tokens.len());
             return Err(Error::input(text).hint("use a larger `context`, or a shorter text"));
         }
-        model.check_ids(tokens)?;
-        match &self.rows {
-            Rows::Ends(end, _) if !tokens.contains(end) => {
-                Err(Error::input(format!("the tokens lack the end-of-text token {end} of this model")))
-            }
-            _ => Ok(()),
-        }
+        model.check_ids(tokens)
     }
 
     /// Returns whether the hidden state after a token counts.
     fn takes(&self, token: u32, is_last: bool) -> bool {
         match &self.rows {
             Rows::Pooled(Pooling::Mean) => true,
-            Rows::Pooled(Pooling::Last) => is_last,
+            Rows::Pooled(Pooling::Last) | Rows::Classes => is_last,
             Rows::Ends(end, _) => token == *end,
         }
     }
 }
 
-/// Collects the hidden states of a text. `sum` is the sum of the `n` hidden states that count.
+/// Collects the hidden states, or the logits, of a text. `sum` is the sum of the `n` rows that count.
 pub(super) struct Pool {
     rule: Arc<VectorRule>,
     /// True if the hidden state after a token other than the last counts.
@@ -165,7 +171,12 @@ impl Pool {
         Pool { rule, needs_all, sum: Vec::new(), n: 0 }
     }
 
-    /// Adds `row`, the hidden state after `token`, if it counts. `is_last` is true for the last token of the text.
+    /// Returns whether the pool adds logits. Otherwise it adds hidden states.
+    pub fn takes_logits(&self) -> bool {
+        matches!(self.rule.rows, Rows::Classes)
+    }
+
+    /// Adds `row`, the hidden state or the logits after `token`, if it counts. `is_last` is true for the last token of the text.
     pub fn add(&mut self, row: &[f32], token: u32, is_last: bool) {
         if self.rule.takes(token, is_last) {
             self.sum.resize(row.len(), 0.0);

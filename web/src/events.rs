@@ -15,7 +15,7 @@ pub fn json(model: &Model, event: &Event) -> Value {
         Event::Prompt { first, logprobs } => {
             json!({"type": "prompt", "first": first, "logprobs": logprobs.iter().map(|at| position(model, at)).collect::<Vec<_>>()})
         }
-        Event::Text { index, text } => json!({"type": "text", "index": index, "text": text}),
+        Event::Text { index, text, .. } => json!({"type": "text", "index": index, "text": text}),
         Event::Thought { index, text } => json!({"type": "thought", "index": index, "text": text}),
         Event::Call { index, call, name } => json!({"type": "call", "index": index, "call": call, "name": name}),
         Event::Arguments { index, call, text } => json!({"type": "arguments", "index": index, "call": call, "text": text}),

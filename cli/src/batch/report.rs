@@ -1,6 +1,6 @@
 //! The JSON of `wingbeat batch`: one object per prompt, and a summary.
 
-use super::{ErrorBody, ToolCallReport};
+use crate::report::{ErrorBody, ToolCallReport};
 use serde::Serialize;
 use serde_json::Value;
 use std::ops::AddAssign;

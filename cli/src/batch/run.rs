@@ -1,39 +1,22 @@
 //! Executes `wingbeat batch`: turns input lines into requests to an engine, and finished texts into lines of results.
 
 use super::line::Form;
+use super::report::{BatchFailure, BatchLine, BatchReport};
 use crate::endings::Endings;
 use crate::lines::{self, HeldBytes, NumberedLine};
 use crate::output::say;
-use crate::report::{BatchFailure, BatchLine, BatchReport};
+use crate::requests::unpark;
 use crate::resume::{EarlierResult, Id, Results};
 use crate::{Failure, flags};
 use futures_core::Stream;
 use std::collections::HashSet;
 use std::pin::Pin;
-use std::sync::Arc;
-use std::task::{Context, Poll, Wake, Waker};
-use std::thread::Thread;
+use std::task::{Context, Poll};
 use std::time::Duration;
-use wingbeat::engine::{CacheOptions, Completion, Engine, EngineOptions, Event, Generation, Request, StateOptions};
+use wingbeat::engine::{Completion, Engine, Event, Generation, Request};
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::front_end::short;
-use wingbeat::low_level::session::{LoadedState, Model, Snapshot, caught};
-
-/// The name under which the engine keeps the state of `--state`. All texts begin with this state.
-pub const BASE: &str = "base";
-
-/// Starts an engine without a prefix cache. If `base` has a state, the engine keeps this state under the name [`BASE`].
-pub fn start_engine(model: &Model, options: EngineOptions, base: Option<(Snapshot, LoadedState)>) -> Result<Engine> {
-    // `base` is the only stored state, so the bytes of states need no limit. Prefill may slow down decoding, because nobody waits for single tokens.
-    let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
-    let cache = CacheOptions::off();
-    model.check_speaks()?;
-    let engine = Engine::start(model, EngineOptions { cache, states, prefill_slowdown: None, ..options })?;
-    if let Some((snapshot, loaded)) = base {
-        engine.keep_state("", BASE, snapshot, loaded)?;
-    }
-    Ok(engine)
-}
+use wingbeat::low_level::session::caught;
 
 pub struct BatchRun {
     engine: Engine,
@@ -154,7 +137,7 @@ impl BatchRun {
 
     /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it.
     pub fn wait(&mut self, patience: Duration) -> WriteResult {
-        let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+        let waker = unpark();
         let mut context = Context::from_waker(&waker);
         let mut has_news = self.is_idle();
         let mut i = 0;
@@ -221,14 +204,5 @@ impl BatchRun {
         let (seconds, Endings { context, incomplete, .. }) = (time.as_secs_f64(), self.endings);
         let tokens_per_second = self.report.usage.completion_tokens as f64 / seconds.max(1e-9);
         BatchReport { context_full: context, incomplete, interrupted, seconds, tokens_per_second, ..self.report }
-    }
-}
-
-/// Wakes the thread that waits for events.
-struct Unpark(Thread);
-
-impl Wake for Unpark {
-    fn wake(self: Arc<Self>) {
-        self.0.unpark();
     }
 }

@@ -1,7 +1,7 @@
 //! `bench --plot`: draws the results as an SVG picture with three charts: the decoding speed by the number of slots, the prefill speed by the length
 //! of the prompt, and how much of the device's measured peak speed each test reaches.
 
-use crate::report::BenchRecord;
+use super::report::BenchRecord;
 use plotters::prelude::*;
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -105,7 +105,8 @@ fn draw(picture: &mut String, charts: &[Chart]) -> std::result::Result<(), DrawE
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::{BenchExtra, BuildReport, Samples};
+    use crate::bench::report::{BenchExtra, Samples};
+    use crate::report::BuildReport;
 
     fn record(n_prompt: usize, n_gen: usize, n_batch: usize, share: Option<f64>) -> BenchRecord {
         BenchRecord {

@@ -1,10 +1,12 @@
 //! `bench --predict`: estimates for a GPU that is not at hand.
 
+mod report;
+
 use super::{Args, OutputFormat, Test, formats};
 use crate::ExitCode;
 use crate::Outcome;
 use crate::output::{Output, say};
-use crate::report::{PredictReport, PredictedStep};
+use report::{PredictReport, PredictedStep};
 use wingbeat::error::Result;
 use wingbeat::low_level::arch::synthetic;
 use wingbeat::low_level::exec::predict::{Gpu, StepLoad, find, step};

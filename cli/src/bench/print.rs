@@ -1,9 +1,9 @@
 //! Prints benchmark results as a Markdown table, as CSV, as JSON lines or as one JSON array.
 
 use super::Test;
+use super::report::BenchRecord;
 use crate::Failure;
 use crate::output::Output;
-use crate::report::BenchRecord;
 use crate::signals;
 use serde_json::Value;
 use std::sync::{Arc, Mutex, PoisonError};

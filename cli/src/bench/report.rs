@@ -1,7 +1,7 @@
 //! The record of one benchmark test, with llama-bench's keys, so that the tools for llama-bench can read it. wingbeat's own keys are in the
 //! field `wingbeat`.
 
-use super::BuildReport;
+use crate::report::BuildReport;
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]

@@ -2,12 +2,13 @@
 
 use super::command::{self, Command, PromptKind};
 use super::prompt_file::PromptFile;
+use super::report::ChatReport;
 use super::{Calls, Chat, NextAction, saved, status};
 use crate::Failure;
 use crate::grammar_options::NamedRules;
 use crate::output::printable;
 use crate::published;
-use crate::report::{ChatReport, TimingsReport};
+use crate::report::TimingsReport;
 use crate::tool_command::failure;
 use std::path::Path;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,6 @@
 //! The JSON of `wingbeat chat`: one object per answer.
 
-use super::{TimingsReport, ToolCallReport};
+use crate::report::{TimingsReport, ToolCallReport};
 use serde::Serialize;
 
 #[derive(Debug, Clone, Serialize)]

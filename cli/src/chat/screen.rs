@@ -1,8 +1,8 @@
 //! Shows a chat: answers on stdout while the model writes them, thoughts (reasoning) dimmed, everything else on stderr.
 
+use super::report::ChatReport;
 use super::status::{ending, spoken};
 use crate::output::{Output, aside, say, say_error};
-use crate::report::ChatReport;
 use crate::style::{Color, DIM, NAME};
 use crate::{Failure, flags};
 use clap::builder::styling::Style;

@@ -1,8 +1,8 @@
 //! Describes a checkpoint from its header, without opening a device and without reading weights.
 
 use super::memory::{MemoryReport, memory, weights_by_format};
-use super::published::published_name;
-use super::speed::{DecodeCost, SpeedReport};
+use super::sizes::published_name;
+use crate::report::{DecodeCost, SpeedReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use wingbeat::error::Result;

@@ -30,7 +30,7 @@ pub struct PublishedReport {
 ///
 /// # Errors
 /// The errors of `weights_by_format`. A test checks that no published model causes an error.
-pub fn published() -> Result<Vec<PublishedReport>> {
+pub fn published_sizes() -> Result<Vec<PublishedReport>> {
     let sizes = |arch: &dyn Architecture| arch.sizes().iter().map(|size| format!("{}-{size}", arch.name())).collect::<Vec<_>>();
     let variants = |arch: &dyn Architecture| arch.variants().iter().map(|(name, _)| name.to_string()).collect::<Vec<_>>();
     ARCHS.iter().rev().flat_map(|arch| [sizes(*arch), variants(*arch)].concat()).map(|name| describe(&name)).collect()
@@ -83,7 +83,7 @@ mod tests {
 
     #[test]
     fn the_published_models_have_their_published_numbers_of_parameters() {
-        let all = published().unwrap();
+        let all = published_sizes().unwrap();
         let billions = |name: &str| {
             let found = all.iter().find(|m| m.name == name).unwrap_or_else(|| panic!("{name} is missing"));
             format!("{:.2}", found.n_params as f64 / 1e9)

@@ -1,6 +1,6 @@
 //! The JSON of `wingbeat quality`: weight formats compared with a reference format.
 
-use super::{DeviceReport, ModelReport};
+use crate::report::{DeviceReport, ModelReport};
 use serde::Serialize;
 use wingbeat::low_level::session::{Model, Quality};
 

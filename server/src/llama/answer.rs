@@ -284,7 +284,7 @@ impl stream::Lines for CompletionLines {
         match event {
             Event::Started { prompt_tokens, .. } => self.prompt_tokens = *prompt_tokens,
             Event::Logprobs { logprobs, .. } => self.logprobs.push(logprobs.clone()),
-            Event::Text { index, text } => {
+            Event::Text { index, text, .. } => {
                 self.n_sent += 1;
                 let completion_probabilities = std::mem::take(&mut self.logprobs).iter().map(|at| Probabilities::of(engine, at)).collect();
                 out.json(&LlamaText {

@@ -292,7 +292,7 @@ impl Lines for Chunks {
                 let progress = PromptProgress { total: *prompt_tokens, cache: *cached_tokens, processed: *processed_tokens, time_ms };
                 self.stream.progress::<ChatPiece>(progress, out);
             }
-            Event::Text { index, text } => self.delta(engine, *index, content(text), None, out),
+            Event::Text { index, text, .. } => self.delta(engine, *index, content(text), None, out),
             Event::Thought { index, text } => {
                 self.delta(engine, *index, Delta { reasoning_content: Some(text.clone()), ..Delta::default() }, None, out);
             }

@@ -224,7 +224,7 @@ impl Lines for Chunks {
     fn event(&mut self, ticket: usize, event: &Event, engine: &Engine, out: &mut Out) {
         let first = ticket * self.n;
         match event {
-            Event::Text { index, text } => self.chunk(first + index, text, None, out),
+            Event::Text { index, text, .. } => self.chunk(first + index, text, None, out),
             Event::Logprobs { index, logprobs } => {
                 self.tables.get_mut(first + index).into_iter().for_each(|table| table.add(engine, logprobs));
             }

@@ -10,7 +10,6 @@ use crate::engine::request::Input;
 use crate::engine::states::State;
 use crate::engine::submission::Submission;
 use crate::error::Result;
-use crate::sample::{Sampler, Sampling};
 use crate::session::{Keeps, Model, Slot, TextSpec, caught};
 use crate::vocab::Utf8Stream;
 use std::sync::Arc;
@@ -48,7 +47,9 @@ impl Scheduler {
             submission.began.get_or_insert_with(Instant::now);
             self.note_admitted(&namespace);
             if self.requests[&id].prepared.texts.is_some() {
-                self.begin_text(id);
+                if let Err(e) = self.begin_text(id) {
+                    self.fail(id, e);
+                }
                 continue;
             }
             self.left.push(namespace);
@@ -78,19 +79,18 @@ impl Scheduler {
     }
 
     fn begin_texts(&mut self, id: u64, submission: &mut Submission) -> Result<()> {
-        let Submission { request, prepared, events, state: named, .. } = submission;
         // A state that is a part of the prompt counts as cached tokens.
-        let prefix = if request.state_is_prefix { named.take() } else { None };
-        let state = named.clone();
-        let Prepared { prompt, ends, sampling, limits, constraint, question, speculation, texts: _ } = prepared;
-        let constraint = constraint.take();
+        let prefix = if submission.request.state_is_prefix { submission.state.take() } else { None };
+        let constraint = submission.prepared.constraint.take();
+        let Submission { request, prepared, events, state, .. } = &*submission;
+        let Prepared { prompt, ends, limits, question, speculation, .. } = prepared;
         let make = || (0..request.n).map(|_| constraint.as_ref().map(|make| make()).transpose()).collect::<Result<Vec<_>>>();
         let constraints = caught(make)?;
         // A vector needs the hidden states after the prompt's tokens. A cache entry lacks hidden states.
         let uses_cache = !request.no_cache && state.is_none() && request.pooling.is_none();
         let namespace = self.shared.cache_namespace(request)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
-        let mut from = match (&prefix, &state) {
+        let mut from = match (&prefix, state) {
             (Some(prefix), _) => self.after_prefix(prefix, prompt, request.n)?,
             (None, Some(state)) => self.after_state(state, request.n)?,
             // `scores_prompt` needs the logits of every prompt token, and a cache entry has only the logits after its last token.
@@ -110,16 +110,10 @@ impl Scheduler {
             false => Arc::default(),
         };
         let owner: Arc<str> = request.namespace.as_str().into();
-        let mut seeds: Vec<u64> = (0..request.n as u64).map(|i| sampling.seed.wrapping_add(i)).collect();
-        let mut jobs = Vec::with_capacity(request.n);
-        for ((index, seed), constraint) in seeds.iter_mut().enumerate().zip(constraints) {
-            let mut sampler = Sampler::new(Sampling { seed: *seed, ..sampling.clone() });
-            if let Some(state) = &state {
-                // A request with one continuation and no seed continues the random stream of the state.
-                state.begin(&mut sampler, Some(*seed).filter(|_| request.sets("seed") || request.n > 1));
-                *seed = sampler.memory().seed;
-            }
-            sampler.read(&prompt[..from.n_tokens]);
+        let (mut seeds, mut jobs) = (Vec::with_capacity(request.n), Vec::with_capacity(request.n));
+        for (index, constraint) in constraints.into_iter().enumerate() {
+            let sampler = submission.sampler(index, from.n_tokens);
+            seeds.push(sampler.settings().seed);
             let mut job = TextSpec::new(unread.clone(), sampler, limits.clone());
             job.n_logprobs = request.logprobs;
             job.n_prompt_logprobs = request.logprobs.filter(|_| scores_prompt);
@@ -161,6 +155,7 @@ impl Scheduler {
             let vocab = self.shared.model.vocab();
             let reader = question.as_ref().zip(vocab).map(|(question, vocab)| question.reader(vocab, limits.stop_texts.clone()));
             let mut sequence = AnswerProgress::new(id, index, seed, reader);
+            sequence.returns_tokens = request.return_tokens;
             sequence.leaves_forks = index == 0 && uses_cache && self.cache.is_on();
             if let Some(echoed) = &echoed {
                 sequence.echo(echoed, events);

@@ -5,7 +5,8 @@ use crate::engine::event::{Completion, Event};
 use crate::engine::outbox::Outbox;
 use crate::engine::states::{State, StateInfo};
 use crate::error::{Error, Result};
-use crate::session::{Done, KeptSlot};
+use crate::session::{Done, Finish, KeptSlot};
+use crate::vocab::Utf8Stream;
 use async_channel::{Receiver, TryRecvError};
 
 /// A complete continuation whose event `Done` waits until the file of its named state is written.
@@ -21,7 +22,7 @@ impl Scheduler {
     pub(super) async fn keep(&mut self, done: &mut [Done]) {
         // An engine with a reranker generates no texts, so it keeps slots only for scores.
         if self.scorer.is_some() {
-            return self.score();
+            return self.score().unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
         }
         for kept in self.batcher.take_kept() {
             self.keep_slot(kept, done).await.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
@@ -34,11 +35,11 @@ impl Scheduler {
             if self.keep_passage(id, slot, is_end, text.map_or(&[], |text| &text.tokens))? {
                 return Ok(());
             }
-            text.filter(|_| is_end).map(|text| (text.tokens.clone(), text.spec.sampler.memory(), text.pending()))
+            text.filter(|_| is_end).map(|text| (text.tokens.clone(), text.spec.sampler.memory(), text.pending(), text.finish))
         };
         let session = self.batcher.session_mut();
         let request = self.sequences.get_mut(&id).and_then(|sequence| Some((self.requests.get(&sequence.request)?, sequence)));
-        let (Some((request, sequence)), true) = (request, ended.is_some() || !is_end) else {
+        let (Some((request, progress)), true) = (request, ended.is_some() || !is_end) else {
             return session.close(slot);
         };
         let mut tokens = request.prepared.prompt.to_vec();
@@ -46,19 +47,29 @@ impl Scheduler {
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
         let cache = request.cache.clone();
+        let mut ended = ended;
+        if let Some((_, memory, pending, Some(Finish::Interrupted))) = &mut ended
+            && n_read < request.prepared.prompt.len()
+        {
+            // The text was ended within its prompt. The state is the state after the tokens that were read.
+            tokens.truncate(n_read);
+            *memory = request.sampler(progress.index, n_read).memory();
+            let before = request.state.as_ref().map_or(&[][..], |state| state.pending());
+            *pending = Utf8Stream::after_tokens(before, &tokens, session.model().vocab()).pending().to_vec();
+        }
         let saves = request.request.save_state.clone().zip(ended);
         let saves = saves.map(|(name, ended)| (request.owner().to_string(), name, ended, request.tokens_before(&tokens)));
-        if let Some((namespace, name, (_, memory, pending), all)) = saves {
+        if let Some((namespace, name, (_, memory, pending, _), all)) = saves {
             // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill_awaited(slot, rest).await {
                 // After an error, the contents of the slot are unknown.
-                sequence.saved = Some(failed(e));
+                progress.saved = Some(failed(e));
                 return session.close(slot);
             }
             let snapshot = session.snapshot_awaited(slot).await;
             let state = snapshot.map(|snapshot| State::new(snapshot, memory, pending, all));
-            sequence.saved = Some(state.map_or_else(failed, |state| self.shared.states.begin_put(&namespace, &name, state)));
+            progress.saved = Some(state.map_or_else(failed, |state| self.shared.states.begin_put(&namespace, &name, state)));
         }
         match cache {
             // The slot becomes an entry only if `tokens` contains all tokens that the slot has read.

@@ -133,7 +133,7 @@ impl Scheduler {
     }
 
     /// Adds a text that continues `from`, and closes `from`.
-    fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
+    pub(super) fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
         let session = self.batcher.session_mut();
         // `from` keeps the blocks that it shares with a cache entry, even if the entry has to leave the device.
         let room = self.cache.lend(0, session);

@@ -331,7 +331,7 @@ fn an_echoed_prompt_has_its_log_probabilities() {
         assert_eq!(done.len(), 2);
         for done in done {
             let text = events.iter().filter_map(|e| match e {
-                Event::Text { index, text } if *index == done.index => Some(text.as_str()),
+                Event::Text { index, text, .. } if *index == done.index => Some(text.as_str()),
                 _ => None,
             });
             assert_eq!(text.collect::<String>(), done.text);

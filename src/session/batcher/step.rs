@@ -157,7 +157,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     /// `Device` if the device failed.
     pub async fn ready(&mut self) -> Result<()> {
         let has_begun = matches!(self.pending_step, Some(PendingStep::Reading { has_begun: true, .. }));
-        let is_pooled = has_begun && self.order.iter().any(|&i| self.texts[i].pool.is_some());
+        let is_pooled = has_begun && self.order.iter().any(|&i| self.texts[i].pool.as_ref().is_some_and(|pool| !pool.takes_logits()));
         let session: &mut Session = self.session.borrow_mut();
         match &self.pending_step {
             None => Ok(()),
@@ -284,15 +284,26 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(())
     }
 
-    /// Adds the hidden states of the finished step to the pools of its texts. If a pool has the hidden state after the last prompt token, moves
+    /// Adds the hidden states and the logits of the finished step to the pools of its texts. If a pool has the row after the last prompt token, moves
     /// the vector to `pooled`.
     fn pool(&mut self) -> Result<()> {
+        self.pool_rows(true)?;
+        self.pool_rows(false)
+    }
+
+    /// Adds the logits of the finished step to the pools that take logits, or its hidden states to the other pools.
+    fn pool_rows(&mut self, of_logits: bool) -> Result<()> {
         let Batcher { session, texts, order, pooled, .. } = self;
-        if order.iter().all(|&i| texts[i].pool.is_none()) {
+        let takes = |text: &Text| text.pool.as_ref().is_some_and(|pool| pool.takes_logits() == of_logits);
+        if !order.iter().any(|&i| takes(&texts[i])) {
             return Ok(());
         }
-        session.borrow_mut().each_hidden(&mut |k, t, row| {
+        let session: &mut Session = session.borrow_mut();
+        let mut add = |k: usize, t: usize, row: &[f32]| {
             let text = &mut texts[order[k]];
+            if !takes(text) {
+                return Ok(());
+            }
             let is_last = t + 1 == text.unread.len();
             if let Some(pool) = &mut text.pool {
                 pool.add(row, text.unread[t], is_last);
@@ -305,7 +316,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 }
             }
             Ok(())
-        })
+        };
+        if of_logits { session.each_row(&mut add) } else { session.each_hidden(&mut add) }
     }
 
     /// Samples one token on the host for each text of the step that has no unread tokens, and for each text that waited for its prompt.
