@@ -317,6 +317,14 @@ pub(crate) fn list(folder: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(files.keys().map(|name| folder.join(name)).collect())
 }
 
+/// Returns the bytes of a text file without the byte order mark that some editors put before a text in UTF-8.
+pub fn without_mark(mut bytes: Vec<u8>) -> Vec<u8> {
+    if bytes.starts_with(b"\xef\xbb\xbf") {
+        bytes.drain(..3);
+    }
+    bytes
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

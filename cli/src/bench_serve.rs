@@ -9,6 +9,7 @@ mod statistics;
 use super::ExitCode;
 use super::output::{Output, say};
 use super::progress::{Progress, Unit};
+use super::prompt::text_file;
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use client::{Health, Server};
@@ -149,7 +150,7 @@ fn key(file: Option<&Path>) -> Result<Option<String>> {
     let Some(path) = file else {
         return Ok(std::env::var(KEY).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()));
     };
-    let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path).at("--key-file"))?;
+    let text = text_file(path, "--key-file")?;
     match first_key(&text) {
         Some(key) => Ok(Some(key.to_owned())),
         None => Err(Error::file("expected an API key, found none").at(path.display()).at("--key-file")),

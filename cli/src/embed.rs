@@ -56,8 +56,8 @@ pub struct Args {
     /// Task for which an EmbeddingRWKV model computes vectors: retrieval, similarity or classification. Other models have no tasks [default: retrieval]
     #[arg(long, value_name = "TASK", help_heading = OUTPUT, value_parser = Task::ALL.map(Task::name), hide_possible_values = true)]
     task: Option<String>,
-    /// Process N texts at once, at most 1024 [default: 16, or fewer if memory is short]
-    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1024), hide_short_help = true)]
+    /// Process N texts at once, at most 1023 [default: 16, or fewer if memory is short]
+    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1023), hide_short_help = true)]
     slots: Option<u32>,
     /// Print one JSON object with all vectors, in place of one line per text
     #[arg(long, help_heading = OUTPUT, conflicts_with = "output")]

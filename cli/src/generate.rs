@@ -51,8 +51,8 @@ pub struct Args {
     /// Generate at most N tokens; 0 only prefills (reads) the prompt, -1 generates until the text ends or the context is full
     #[arg(help_heading = OUTPUT, short = 'n', long, alias = "n-predict", value_name = "N", default_value = "128", value_parser = max_tokens, allow_negative_numbers = true)]
     max_tokens: usize,
-    /// Generate K continuations of the prompt in one batch, at most 1024. The first has the seed of --seed, each further one the next higher seed
-    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1024))]
+    /// Generate K continuations of the prompt in one batch, at most 1023. The first has the seed of --seed, each further one the next higher seed
+    #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "K", default_value_t = 1, value_parser = within(1..=1023))]
     trials: u32,
     /// At the end, also after Ctrl-C, SIGTERM or SIGHUP, save the model's state (all that the model remembers of prompt and continuation) to FILE. A later run can continue from FILE with --state
     #[arg(help_heading = OUTPUT, hide_short_help = true, long, value_name = "FILE")]

@@ -7,6 +7,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use wingbeat::error::{Error, Result};
+use wingbeat::low_level::front_end::without_mark;
 
 /// The maximum length of a line in bytes. A longer line is skipped and reported as too long.
 pub const MAX_BYTES: usize = 16 << 20;
@@ -148,6 +149,8 @@ fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<NumberedLin
         let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
         let Some(line) = line else { return };
         let is_last = line.is_err();
+        // Editors on Windows put a byte order mark before a text.
+        let line = line.map(|bytes| bytes.map(|bytes| if number == 1 { without_mark(bytes) } else { bytes }));
         let numbered = |bytes: Option<Vec<u8>>| {
             let held = budget.hold(bytes.as_ref().map_or(0, Vec::len));
             NumberedLine { number, bytes, held }

@@ -6,9 +6,9 @@ use super::lines::is_standard;
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
-use wingbeat::low_level::front_end::read_at_most;
+use wingbeat::low_level::front_end::{read_at_most, without_mark};
 
 /// The maximum length of a text in bytes. Without a limit, an endless pipe would fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
@@ -179,6 +179,15 @@ pub fn read_text(from: impl Read) -> Result<Vec<u8>> {
     read_at_most(from, MAX_TEXT_BYTES)
 }
 
+/// Reads a text file for a flag.
+///
+/// # Errors
+/// `File` if the file cannot be read, `Input` if it is not UTF-8.
+pub fn text_file(path: &Path, flag: &str) -> Result<String> {
+    let file = std::fs::File::open(path).map_err(|e| Error::io(e, path).at(flag))?;
+    read_text(file).and_then(utf8).map_err(|e| e.at(path.display()).at(flag))
+}
+
 /// Parses token ids that are separated by commas or white space.
 pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
     let ids = text.split(|c: char| c == ',' || c.is_whitespace()).filter(|s| !s.is_empty());
@@ -186,11 +195,8 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
 }
 
 /// Converts bytes in UTF-8 to a text and removes a byte order mark.
-pub fn utf8(mut bytes: Vec<u8>) -> Result<String> {
-    if bytes.starts_with(b"\xef\xbb\xbf") {
-        bytes.drain(..3);
-    }
-    String::from_utf8(bytes).map_err(|e| {
+pub fn utf8(bytes: Vec<u8>) -> Result<String> {
+    String::from_utf8(without_mark(bytes)).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
         Error::input(format!("expected UTF-8 text, found the invalid byte {:#04x} at byte {at}", e.as_bytes()[at]))
             .hint("convert the text to UTF-8 first, for example with iconv")

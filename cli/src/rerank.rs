@@ -45,8 +45,8 @@ pub struct Args {
     /// Print only the N best documents [default: all]
     #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=u32::MAX))]
     top_n: Option<u32>,
-    /// Process N documents at once, at most 1024 [default: 16, or fewer if memory is short]
-    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1024), hide_short_help = true)]
+    /// Process N documents at once, at most 1022 [default: 16, or fewer if memory is short]
+    #[arg(long, value_name = "N", help_heading = OUTPUT, value_parser = within(1..=1022), hide_short_help = true)]
     slots: Option<u32>,
     /// Print one JSON object with all documents, in place of one line per document
     #[arg(long, help_heading = OUTPUT)]
@@ -74,7 +74,8 @@ pub fn run(args: Args) -> Outcome {
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(placed.len());
     // The cache keeps the state after each document for the next queries.
     let cache = match more {
-        Some(_) => CacheOptions { device_bytes: 0, host_bytes: u64::MAX, ..CacheOptions::default() },
+        // All documents of a step may leave a fork at once.
+        Some(_) => CacheOptions { device_bytes: n_slots as u64 * model.slot_bytes(), host_bytes: u64::MAX, ..CacheOptions::default() },
         None => CacheOptions::off(),
     };
     let engine = EngineOptions { slots: n_slots, cache, reranker: Some(beside), ..EngineOptions::default() };
@@ -83,15 +84,16 @@ pub fn run(args: Args) -> Outcome {
     let documents: Vec<String> = placed.into_iter().map(|placed| placed.text).collect();
     let mut bar = Progress::new("reading", Unit::Tokens);
     let mut scores = |query: &str| -> Result<Vec<f32>> {
-        let mut logits = vec![0.0; documents.len()];
+        let mut logits = vec![None; documents.len()];
         for event in Events::submit(&engine, Request::ranking(query, documents.clone()), &stop)? {
             match event? {
-                Event::Score { index, logit } => logits[index] = logit,
+                Event::Score { index, logit } => logits[index] = Some(logit),
                 Event::Progress { processed_tokens, prompt_tokens, .. } => bar.show(processed_tokens as u64, prompt_tokens as u64),
                 _ => {}
             }
         }
-        Ok(logits)
+        let missing = || Error::device("the engine returned no score for a document");
+        logits.into_iter().collect::<Option<_>>().ok_or_else(missing)
     };
     let report = |query: String, logits: Vec<f32>| {
         let report = |(index, (logit, document)): (usize, (f32, &String))| {

@@ -1,11 +1,13 @@
 //! `serve`: an HTTP server with OpenAI's API.
 
 pub mod config;
+mod files;
 
 use super::ExitCode;
 use super::consent::ConsentArgs;
 use super::model_options::{WeightArgs, resolved};
 use super::output::say;
+use super::prompt::text_file;
 use super::speculate_options::SpeculateArgs;
 use super::values::within;
 use super::{Outcome, format_options::FormatArgs, memory, published, signals, slots};
@@ -190,6 +192,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
         log: if args.log == "json" { LogFormat::Json } else { LogFormat::Text },
         log_prompts: args.log_prompts,
         keep_alive: args.keep_alive.map(|n| Duration::from_secs(n.into())),
+        max_connections: files::connections(ServeOptions::default().max_connections),
         ..ServeOptions::default()
     })
 }
@@ -198,7 +201,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
 fn keys(file: Option<&Path>) -> Result<Keys> {
     let mut keys = Keys::default();
     if let Some(path) = file {
-        let text = std::fs::read_to_string(path).map_err(|e| Error::io(e, path).at("--key-file"))?;
+        let text = text_file(path, "--key-file")?;
         keys = Keys::read(&text).map_err(|e| e.at(path.display()).at("--key-file"))?;
         if keys.is_empty() {
             return Err(Error::file("expected at least one key, found none").at(path.display()).at("--key-file"));

@@ -107,7 +107,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
         ("generate x -n abc", "expected a whole number of at least 0, or -1 for no limit"),
         ("generate x -t some", "expected a whole number from 1 to 4096"),
         ("generate x --chunk 0", "expected a whole number from 1 to 4294967295"),
-        ("generate x --trials 2000", "expected a whole number from 1 to 1024"),
+        ("generate x --trials 2000", "expected a whole number from 1 to 1023"),
         ("batch in.jsonl -o out.jsonl --slots many", "expected a whole number from 1 to 1023"),
         ("bench -p 12,abc", "expected a whole number of at least 0"),
         ("bench -n -5", "does not accept a negative number"),

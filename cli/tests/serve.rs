@@ -245,3 +245,25 @@ fn walk(folder: &std::path::Path) -> Vec<std::path::PathBuf> {
     let entries = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     entries.flat_map(|path| if path.is_dir() { walk(&path) } else { vec![path] }).collect()
 }
+
+/// A soft limit on open files, which a system sets for all programs, does not bound the connections of a server.
+#[cfg(unix)]
+#[test]
+fn idle_connections_do_not_fill_the_table_of_files() {
+    let mut child = Command::new("sh")
+        .args(["-c", "ulimit -Sn 64 && exec \"$0\" serve --device cpu --port 0", PROGRAM])
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+    let url = lines.find_map(|line| line.strip_prefix("listening on ").map(str::to_owned)).unwrap();
+    let address = url.strip_prefix("http://").unwrap();
+    let idle: Vec<std::net::TcpStream> = (0..120).map(|_| std::net::TcpStream::connect(address).unwrap()).collect();
+    let agent: ureq::Agent =
+        ureq::Agent::config_builder().timeout_global(Some(std::time::Duration::from_secs(20))).http_status_as_error(false).build().into();
+    assert!([200, 503].contains(&agent.get(format!("{url}/health")).call().unwrap().status().as_u16()));
+    drop(idle);
+    child.kill().unwrap();
+    child.wait().unwrap();
+}

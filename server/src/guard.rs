@@ -47,8 +47,12 @@ pub fn check_size(headers: &HeaderMap, uri: &Uri) -> Answer<()> {
 /// foreign name.
 ///
 /// # Errors
-/// 403 if the name is foreign.
+/// 400 if there are several names, 403 if the name is foreign.
 pub fn check_host(headers: &HeaderMap, options: &ServeOptions) -> Answer<()> {
+    let n = headers.get_all(header::HOST).iter().count();
+    if n > 1 {
+        return Err(Error::input(format!("expected one header `Host`, found {n}")).into());
+    }
     let name = without_port(text(headers, header::HOST));
     let is_own = name.parse::<IpAddr>().is_ok()
         || name.eq_ignore_ascii_case("localhost")

@@ -85,7 +85,9 @@ fn admitted(app: &App, request: &Request, request_id: &str) -> Result<Caller, Fa
     // A browser sends the preflight request of CORS without a key.
     let is_public = guard::is_public(request.method(), request.uri().path()) || request.method() == Method::OPTIONS;
     let owner = if is_public { None } else { guard::authorize(headers, &app.options)? };
-    let session = headers.get(SESSION_ID).and_then(|id| id.to_str().ok()).map(str::to_owned);
+    let of_text =
+        |id: &HeaderValue| id.to_str().map(str::to_owned).map_err(|_| Failure::field("x-session-id", "expected a name, found other bytes"));
+    let session = headers.get(SESSION_ID).map(of_text).transpose()?;
     let (key, namespace) = owner.map(|owner| (Some(owner.name), owner.namespace)).unwrap_or_default();
     Ok(Caller { request_id: request_id.into(), key, namespace, session })
 }

@@ -9,11 +9,12 @@ use super::native::openapi::{BYTES, DELETE, Endpoint, GET, POST, PUT, document};
 use super::native::{operation, page, states, tokens};
 use super::ollama;
 use super::openai::{chat, completions, embeddings, models, rerank, responses, score};
+use axum::Router;
+use axum::body::Bytes;
 use axum::extract::DefaultBodyLimit;
 use axum::http::{HeaderValue, Method, StatusCode, Uri, header};
 use axum::middleware::from_fn_with_state;
 use axum::routing::{any, get, post};
-use axum::{Json, Router};
 use std::sync::Arc;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
@@ -123,10 +124,11 @@ fn endpoints() -> Vec<Endpoint> {
 /// Returns the router of a server.
 pub fn router(app: &Arc<App>) -> Router {
     let endpoints = endpoints();
-    let description = document(&endpoints);
+    // Made once: anybody may ask for it, without a key.
+    let description = Bytes::from(document(&endpoints).to_string());
     let routes = endpoints.into_iter().fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.handler));
     let routes = routes
-        .route("/openapi.json", get(|| async { Json(description) }))
+        .route("/openapi.json", get(|| async { ([(header::CONTENT_TYPE, "application/json")], description) }))
         .route("/", get(page::index))
         .route("/page/{*file}", get(page::file))
         .merge(aliases())

@@ -78,7 +78,7 @@ fn thoughts_and_tools_work_with_every_format() {
     let called = choice(&server, json!({"tools": tools, "tool_choice": "required", "max_tokens": 60}));
     let call = &called["message"]["tool_calls"][0]["function"];
     assert_eq!((&call["name"], &called["finish_reason"]), (&json!("weather"), &json!("tool_calls")), "{called}");
-    let result = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": called["message"]["tool_calls"]}, {"role": "tool", "content": "Sun", "tool_call_id": "x"}]);
+    let result = json!([{"role": "user", "content": "a"}, {"role": "assistant", "tool_calls": called["message"]["tool_calls"]}, {"role": "tool", "content": "Sun", "tool_call_id": called["message"]["tool_calls"][0]["id"]}]);
     assert!(choice(&server, json!({"messages": result, "tools": tools}))["message"]["content"].is_string());
 }
 

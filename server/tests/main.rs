@@ -1,6 +1,7 @@
 //! Tests of the server with the embedded model on the CPU: endpoints, states, keys, limits, the end.
 
 mod anthropic;
+mod cases;
 mod chat;
 mod continued;
 mod description;

@@ -81,7 +81,7 @@ fn an_error_about_a_schema_names_the_field_of_the_schema() {
     for (body, param) in [
         (json!({"text": {"format": {"type": "json_schema", "name": "x", "schema": wrong}}}), "text.format.schema"),
         (json!({"json_schema": wrong}), "json_schema"),
-        (json!({"text": {"format": {"type": "json_object"}}, "json_schema": {}}), "text.format"),
+        (json!({"text": {"format": {"type": "json_object"}}, "json_schema": {"type": "null"}}), "text.format"),
         (json!({"text": {"format": {"type": "json_schema", "schema": {"enum": ["x".repeat(300 << 10)]}}}}), "text"),
     ] {
         let mut asked = json!({"input": "a"});

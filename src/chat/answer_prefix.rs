@@ -76,6 +76,14 @@ impl<'a> AnswerPrefix<'a> {
     }
 }
 
+/// Returns messages without an answer at the end that says nothing. Some clients add such an answer where the model's answer shall begin.
+pub fn without_empty_answer(messages: &[Message]) -> &[Message] {
+    match messages.split_last() {
+        Some((last, before)) if last.role == Role::Assistant && last.metadata.is_empty() && last.content.trim().is_empty() => before,
+        _ => messages,
+    }
+}
+
 /// Returns whether the model can continue this message.
 pub fn is_begun(message: &Message) -> bool {
     message.role == Role::Assistant && message.metadata.is_empty() && !message.content.trim().is_empty()

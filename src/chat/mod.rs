@@ -5,6 +5,7 @@
 
 pub(crate) mod answer_prefix;
 pub(crate) mod format;
+pub(crate) mod linked;
 mod question;
 pub(crate) mod reader;
 pub(crate) mod rules;

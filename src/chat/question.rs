@@ -1,6 +1,7 @@
 //! Renders messages as one prompt, and makes a reader for the answer.
 
 use super::answer_prefix::AnswerPrefix;
+use super::answer_prefix::without_empty_answer;
 use super::format::{FormatKind, LEAD, vocab_of};
 use super::rules::AnswerPlace;
 use super::think::ReplyStart;
@@ -62,6 +63,7 @@ impl Question {
 
     /// Renders messages like [`new`](Self::new), with the caller's vocabulary instead of the model's.
     pub(crate) fn with_vocab(vocab: &Vocab, format: &Format, messages: &[Message]) -> Result<Question> {
+        let messages = without_empty_answer(messages);
         if messages.is_empty() {
             return Err(Error::input("expected at least 1 message, found an empty list").field("messages"));
         }

@@ -14,7 +14,7 @@ fn spacing() -> Value {
 
 /// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is no wrapper. Read as a schema, a wrapper would
 /// allow any JSON, because none of its keys is a keyword.
-fn unwrapped(schema: &Value) -> &Value {
+pub(crate) fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }

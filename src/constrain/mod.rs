@@ -64,6 +64,8 @@ mod tests;
 pub use follow::{Follower, Pieces};
 #[cfg(feature = "grammar")]
 pub use grammar::Grammar;
+#[cfg(feature = "grammar")]
+pub(crate) use grammar::unwrapped;
 
 use crate::error::Result;
 

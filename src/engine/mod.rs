@@ -6,6 +6,8 @@
 //! generation cancels its request.
 
 mod answer;
+#[cfg(feature = "grammar")]
+pub(crate) mod closed;
 mod conversations;
 mod description;
 mod event;

@@ -2,8 +2,9 @@
 //! it takes a slot.
 
 pub use super::prepared::{MakeConstraint, Prepared};
-use super::request::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
+use super::request::{Follows, Input, MAX_LOGPROBS, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
+use crate::chat::answer_prefix::without_empty_answer;
 use crate::chat::{Format, Message, Question, Role, Tool, is_begun};
 #[cfg(feature = "grammar")]
 use crate::constrain::Constraint;
@@ -11,8 +12,9 @@ use crate::constrain::Constraint;
 use crate::constrain::Follower;
 use crate::error::{Error, Kind, Result};
 use crate::sample::{Sampling, random_seed};
-use crate::session::{Limits, Model, Speculation, nothing_to_continue};
+use crate::session::{Limits, MAX_SLOTS, Model, Speculation, nothing_to_continue};
 use crate::vocab::Vocab;
+use std::collections::BTreeSet;
 
 /// Prepares requests for one model. Keeps chat formats and compiled grammars for later requests.
 pub struct Preparer {
@@ -42,7 +44,7 @@ fn check_counts(request: &Request) -> Result<()> {
         true => Ok(()),
         false => Err(Error::input(format!("expected a whole number from {} to {}, found {n}", range.start(), range.end())).field(name)),
     };
-    check("n", request.n, 1..=MAX_N)?;
+    check("n", request.n, 1..=MAX_SLOTS)?;
     if request.echo && matches!(request.input, Input::Messages(_)) {
         return Err(Error::input("echo works with prompt and tokens, not with messages").field("echo"));
     }
@@ -331,10 +333,11 @@ impl Preparer {
         if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {
             return Vec::new();
         }
+        let messages = without_empty_answer(messages);
         let Some((last, before)) = messages.split_last() else { return Vec::new() };
         let other = Message { content: if last.content.starts_with('x') { "y".into() } else { "x".into() }, ..last.clone() };
         let edited = [before, &[other]].concat();
-        let (before_answer, begun) = if is_begun(last) { (before, last.content.as_str()) } else { (messages.as_slice(), "") };
+        let (before_answer, begun) = if is_begun(last) { (before, last.content.as_str()) } else { (messages, "") };
         let next = |answer: &str| [before_answer, &[Message::assistant(format!("{begun}{answer}")), Message::user("x")]].concat();
         let common = |messages: &[Message], preparer: &mut Self| {
             let tokens = preparer.question(request, messages).map(|question| question.tokens).unwrap_or_default();
@@ -350,9 +353,31 @@ impl Preparer {
     fn sampling(&self, request: &Request, question: Option<&Question>) -> Result<Sampling> {
         let of_model = || question.map_or(self.model.sampling(), |question| &question.sampling).clone();
         let base = request.base.clone().unwrap_or_else(|| Sampling { seed: random_seed(), ..of_model() });
-        let sampling = base.with_kept(&request.sampling)?;
+        let sampling = base.with_kept(&self.with_ids(&request.sampling)?)?;
         sampling.check(self.model.facts().n_vocab)?;
         Ok(sampling)
+    }
+
+    /// Returns sampler settings with token ids in place of the texts of `logit_bias`: each token of a text gets the bias of the text.
+    fn with_ids(&self, settings: &[(String, Vec<String>)]) -> Result<Vec<(String, Vec<String>)>> {
+        let ids = |value: &String| -> Result<Vec<String>> {
+            let text = value.rsplit_once('=').filter(|_| value.starts_with('"'));
+            let Some((text, bias)) = text.and_then(|(key, bias)| Some((serde_json::from_str::<String>(key).ok()?, bias))) else {
+                return Ok(vec![value.clone()]);
+            };
+            let vocab = self.model.needed_vocab("the texts of `logit_bias` need a vocabulary, and none was found for this model")?;
+            // Biases of one id add up, so each token of the text counts once.
+            let ids: BTreeSet<u32> = vocab.encode_further(text.as_bytes())?.into_iter().collect();
+            Ok(ids.into_iter().map(|id| format!("{id}={bias}")).collect())
+        };
+        let of_setting = |(name, values): &(String, Vec<String>)| {
+            let values = match name.as_str() {
+                "logit-bias" => values.iter().map(ids).collect::<Result<Vec<_>>>()?.concat(),
+                _ => values.clone(),
+            };
+            Ok((name.clone(), values))
+        };
+        settings.iter().map(of_setting).collect()
     }
 
     #[cfg(feature = "grammar")]

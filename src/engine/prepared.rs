@@ -38,6 +38,8 @@ pub(super) struct Texts {
     pub waiting: VecDeque<UnreadText>,
     pub n_texts: usize,
     pub n_tokens: usize,
+    /// The number of tokens of `waiting`.
+    pub n_unread: usize,
     /// Computes the vectors. `None` if the texts get scores.
     pub rule: Option<Arc<VectorRule>>,
 }
@@ -53,7 +55,7 @@ impl Prepared {
     /// Returns a request that reads texts. `rule` is `None` if the texts get scores.
     pub(super) fn of_texts(texts: Vec<UnreadText>, rule: Option<Arc<VectorRule>>) -> Prepared {
         let n_tokens = texts.iter().map(|text| text.tokens.len()).sum();
-        let texts = Texts { n_texts: texts.len(), n_tokens, waiting: texts.into(), rule };
+        let texts = Texts { n_texts: texts.len(), n_tokens, n_unread: n_tokens, waiting: texts.into(), rule };
         Prepared {
             prompt: Arc::default(),
             ends: Vec::new(),

@@ -2,7 +2,7 @@
 
 #[cfg(feature = "grammar")]
 use crate::{
-    constrain::Grammar,
+    constrain::{Grammar, unwrapped},
     error::{Error, Result, with_place},
 };
 
@@ -11,7 +11,8 @@ use crate::{
 pub enum Rules {
     /// A grammar in GBNF, the format of llama.cpp. The text must match the grammar's rule `root`.
     Gbnf(String),
-    /// A JSON schema, as text. The model writes the properties of an object in the order of the schema.
+    /// A JSON schema, as text. The model writes the properties of an object in the order of the schema. An object with named properties has no other
+    /// properties, unless the schema has `additionalProperties`.
     Schema(String),
     /// A regular expression that the whole text must match. Anchors, references and lookarounds are not supported.
     Regex(String),
@@ -106,5 +107,12 @@ impl Rules {
 
 #[cfg(feature = "grammar")]
 fn json(text: &str) -> Result<serde_json::Value> {
-    serde_json::from_str(text).map_err(|e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e))
+    let invalid = |e| Error::input(format!("the JSON schema is not valid JSON: {}", with_place(&e))).caused_by(e);
+    let given: serde_json::Value = serde_json::from_str(text).map_err(invalid)?;
+    let mut schema = unwrapped(&given).clone();
+    match given.get("strict") == Some(&false.into()) && schema != given {
+        true => super::closed::open(&mut schema),
+        false => super::closed::close(&mut schema),
+    }
+    Ok(schema)
 }

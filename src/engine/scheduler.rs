@@ -336,7 +336,7 @@ impl Scheduler {
             if unread.is_empty() && texts.is_none() {
                 continue;
             }
-            let n_waiting: usize = texts.map_or(0, |texts| texts.waiting.iter().map(|text| text.tokens.len()).sum());
+            let n_waiting = texts.map_or(0, |texts| texts.n_unread);
             let (prompt_tokens, cached_tokens) = (request.prompt_tokens(), request.cached_tokens);
             let processed_tokens = prompt_tokens.saturating_sub(n_waiting + unread.iter().sum::<usize>());
             if request.n_told != processed_tokens {

@@ -9,6 +9,45 @@ use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use std::fmt;
 
+/// Fields for which an empty text, list or object means that they are not set. Clients send these from forms that nobody filled in.
+const UNSET_IF_EMPTY: [&str; 25] = [
+    "grammar",
+    "json_schema",
+    "regex",
+    "choice",
+    "guided_grammar",
+    "guided_json",
+    "guided_regex",
+    "guided_choice",
+    "structured_outputs",
+    "response_format",
+    "preset",
+    "format",
+    "thinking",
+    "reasoning_effort",
+    "state",
+    "save_state",
+    "session_id",
+    "speculate",
+    "draft",
+    "tool_choice",
+    "chat_template",
+    "web_search_options",
+    "logit_bias",
+    "dry_sequence_breakers",
+    "modalities",
+];
+
+/// Returns whether a field with this value is not set.
+fn is_unset(name: &str, value: &str) -> bool {
+    let is_empty = match value.as_bytes() {
+        br#""""# => true,
+        [b'[', inner @ .., b']'] | [b'{', inner @ .., b'}'] => inner.trim_ascii().is_empty(),
+        _ => false,
+    };
+    is_empty && (UNSET_IF_EMPTY.contains(&name) || name == "stop" && is_text(value))
+}
+
 /// The maximum number of fields in an object.
 const MAX_FIELDS: usize = 100;
 
@@ -83,6 +122,7 @@ impl<'de> Deserialize<'de> for Fields<'de> {
                         return Err(serde::de::Error::custom(format_args!("the object has more than {MAX_FIELDS} fields")));
                     }
                 }
+                found.retain(|(name, value)| !is_unset(name, value.get()));
                 Ok(Fields(found))
             }
         }

@@ -16,11 +16,15 @@ pub fn random_seed() -> u64 {
     RandomState::new().hash_one(time) >> 11
 }
 
-/// Reads a seed from text. `-1` means a random seed.
+/// Reads a seed from text: any number of 64 bits, with or without a sign. `-1` means a random seed. Other negative numbers are the seeds with the same
+/// bits.
 pub(super) fn parse(text: &str) -> Result<u64> {
     match text {
         RANDOM_SEED => Ok(random_seed()),
-        text => texts::number(text, "a whole number from 0 to 2^64 - 1, or -1 for a random seed"),
+        text => match text.parse::<i64>() {
+            Ok(signed) => Ok(signed as u64),
+            Err(_) => texts::number(text, "a whole number of 64 bits, or -1 for a random seed"),
+        },
     }
 }
 
@@ -32,6 +36,8 @@ mod tests {
     fn seeds_are_random() {
         assert!(random_seed() != random_seed() && random_seed() < 1 << 53);
         assert_eq!(parse("7").unwrap(), 7);
-        assert!(parse("-1").unwrap() != parse("-1").unwrap() && parse("-2").is_err());
+        assert!(parse("-1").unwrap() != parse("-1").unwrap());
+        assert_eq!((parse("-2").unwrap(), parse("18446744073709551615").unwrap()), (u64::MAX - 1, u64::MAX));
+        assert!(parse("18446744073709551616").is_err() && parse("-9223372036854775809").is_err() && parse("1.5").is_err());
     }
 }

@@ -372,7 +372,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 None => return Ok(None),
             },
         };
-        if text.finish.is_none() {
+        // A text with a limit of 0 tokens has its finish from the beginning, but it is not done before its prompt is read.
+        if text.finish.is_none() || text.tokens.is_empty() && !text.unread.is_empty() {
             text.end(Finish::Interrupted);
         }
         let piece = text.new_text();

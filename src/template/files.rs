@@ -61,7 +61,7 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     read_whole(&folder.join(name))
 }
 
-/// Returns a file's bytes, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
+/// Returns a text file's bytes without a byte order mark, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
 pub fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match files::open(path) {
         Ok(file) => file,
@@ -73,7 +73,7 @@ pub fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     if bytes.len() as u64 > MAX_BYTES {
         return Err(Error::file(format!("expected a file of at most {MAX_BYTES} bytes, found a larger file")).at(path.display()));
     }
-    Ok(Some(bytes))
+    Ok(Some(files::without_mark(bytes)))
 }
 
 #[cfg(test)]
@@ -100,6 +100,12 @@ mod tests {
         assert_eq!((rendered(&files).as_str(), files.generation.temperature), ("config x E", 0.5));
         write("chat_template.jinja", "file {{ messages[0].content }}");
         assert_eq!(rendered(&read().unwrap()), "file x");
+
+        // Editors on Windows put a byte order mark before a text.
+        write("chat_template.jinja", "\u{feff}file {{ messages[0].content }}");
+        write("generation_config.json", "\u{feff}{\"temperature\": 0.25}");
+        let files = read().unwrap();
+        assert_eq!((rendered(&files).as_str(), files.generation.temperature), ("file x", 0.25));
 
         write("chat_template.jinja", "{% if");
         let said = read().unwrap_err().to_string();

@@ -54,8 +54,9 @@ impl Jinja {
     /// # Errors
     /// `File`, with the line, if `source` is not a template or exceeds a limit of `scan.rs`; `Memory` if no thread can be started.
     pub fn parse(source: &str, family: Family) -> Result<Jinja> {
-        with_stack(|| metered::compile(source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
-        Ok(Jinja { source: source.into(), family, variables: Map::new() })
+        let source = without_generation(source);
+        with_stack(|| metered::compile(&source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
+        Ok(Jinja { source, family, variables: Map::new() })
     }
 
     /// Reads the template of a `tokenizer_config.json`. Returns `None` if the file has no `chat_template`. If the file has several templates, takes
@@ -124,6 +125,27 @@ impl Jinja {
         })?
         .map_err(failed)
     }
+}
+
+/// Returns a template with its blocks `generation` as blocks that are always rendered. Transformers marks a model's own words by them, for training.
+fn without_generation(source: &str) -> String {
+    let mut out = String::with_capacity(source.len());
+    let mut rest = source;
+    while let Some(at) = rest.find("{%") {
+        let (before, tag) = rest.split_at(at);
+        let Some(end) = tag.find("%}") else { break };
+        let (inner, signs) = (&tag[2..end], ['-', '+']);
+        let name = inner.trim_start_matches(signs).trim_end_matches(signs).trim();
+        out.push_str(before);
+        match name {
+            "generation" => out.push_str(&tag[..end].replacen("generation", "if true", 1)),
+            "endgeneration" => out.push_str(&tag[..end].replacen("endgeneration", "endif", 1)),
+            _ => out.push_str(&tag[..end]),
+        }
+        out.push_str("%}");
+        rest = &tag[end + 2..];
+    }
+    out + rest
 }
 
 /// Calls `run` on a thread whose stack is large enough for every source that `scan.rs` accepts. A browser has one thread, which calls `run` itself.

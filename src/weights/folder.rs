@@ -45,6 +45,9 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();
+    // What training programs and publishers put beside a model counts only if there is nothing else.
+    let models: Vec<String> = found.iter().filter(|name| !is_beside_a_model(name)).cloned().collect();
+    let found = if models.is_empty() { found } else { models };
     if found.len() > 1 && found.iter().all(|name| STANDARD.contains(&name.as_str())) {
         let first = STANDARD.into_iter().find(|name| found.iter().any(|f| f == name)).expect("all found names are standard");
         log::info!("{}: found {}; {first} is read", folder.display(), found.join(", "));
@@ -65,6 +68,12 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let more = if found.len() > some.len() { ", …" } else { "" };
     let message = format!("expected one checkpoint in this folder, found {}: {}{more}", found.len(), some.join(", "));
     refuse(message, "give the path of one checkpoint")
+}
+
+/// Returns whether a file with this name is no model, or the same model in another form: the state of a training, an adapter, or the weights in the
+/// layout of Mistral's own programs.
+fn is_beside_a_model(name: &str) -> bool {
+    ["rng_state", "optimizer", "scheduler", "adapter_model.", "consolidated."].iter().any(|beginning| name.starts_with(beginning))
 }
 
 /// Returns `path` itself or, if the file is one of several shards, the path of their index.
@@ -182,6 +191,16 @@ mod tests {
         assert_eq!(chosen(&all), "model.safetensors.index.json");
         assert!(chosen(&[("pytorch_model.bin", "x"), ("mine.safetensors", "x")]).contains("found 2"));
         assert_eq!(chosen(&[("model-00001-of-00001.safetensors", "x")]), "model-00001-of-00001.safetensors");
+    }
+
+    #[test]
+    fn what_training_leaves_beside_a_model_does_not_count() {
+        let beside = ["rng_state.pth", "rng_state_0.pth", "adapter_model.safetensors", "consolidated.safetensors"].map(|name| (name, "x"));
+        for model in ["model.safetensors", "mine.pth"] {
+            assert_eq!(chosen(&[&beside[..], &[(model, "x")]].concat()), model);
+        }
+        assert_eq!(chosen(&[beside[2]]), "adapter_model.safetensors");
+        assert!(chosen(&beside[..2]).contains("found 2"));
     }
 
     #[test]

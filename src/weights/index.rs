@@ -119,7 +119,7 @@ pub(crate) fn read_small(path: &Path, max_bytes: u64) -> Result<Vec<u8>> {
     if bytes.len() as u64 > max_bytes {
         return Err(Error::file(format!("expected a file of at most {max_bytes} bytes, found a larger file")).at(path.display()));
     }
-    Ok(bytes)
+    Ok(crate::files::without_mark(bytes))
 }
 
 /// Returns true if the name is one path component on every system. A drive letter or a backslash is part of a path on Windows.

@@ -47,14 +47,16 @@ fn a_pth_with_strides_and_shared_storages() {
 
 #[test]
 fn a_wrapped_state_dict_with_prefix_and_build() {
-    let mut p = Pickle::dict();
-    p.text("epoch").int(3).raw(b"s").text("state_dict").global("collections", "OrderedDict").raw(b")R");
-    p.tensor("module.emb.weight", "k", DType::F32, 1, (0, &[1, 1], &[1, 1]));
-    p.raw(b"}").text("_metadata").raw(b"}sb").raw(b"s");
-    let file = zip(&[("x/data.pkl", &p.stop()), ("x/data/k", &singles(&[2.5]))]);
     let dir = tempfile::tempdir().unwrap();
-    let c = Checkpoint::open(&put(&dir, "a.pth", &file)).unwrap();
-    assert_eq!(all_f32(&c, "emb.weight"), [2.5]);
+    for wrapper in ["state_dict", "model_state_dict", "module", "model"] {
+        let mut p = Pickle::dict();
+        p.text("epoch").int(3).raw(b"s").text(wrapper).global("collections", "OrderedDict").raw(b")R");
+        p.tensor("module.emb.weight", "k", DType::F32, 1, (0, &[1, 1], &[1, 1]));
+        p.raw(b"}").text("_metadata").raw(b"}sb").raw(b"s");
+        let file = zip(&[("x/data.pkl", &p.stop()), ("x/data/k", &singles(&[2.5]))]);
+        let c = Checkpoint::open(&put(&dir, &format!("{wrapper}.pth"), &file)).unwrap();
+        assert_eq!(all_f32(&c, "emb.weight"), [2.5], "{wrapper}");
+    }
 }
 
 #[test]

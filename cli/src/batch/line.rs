@@ -125,9 +125,10 @@ mod tests {
     #[test]
     fn a_line_of_openai_is_its_body() {
         let line = r#"{"custom_id":"r-1","method":"POST","url":"/v1/chat/completions","body":{"model":"gpt-4o","messages":
-            [{"role":"user","content":"hi"}],"max_completion_tokens":3,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{}}}}}"#;
+            [{"role":"user","content":"hi"}],"max_completion_tokens":3,"response_format":{"type":"json_schema","json_schema":{"name":"x","schema":{"type":"null"}}}}}"#;
         let (id, request) = read(line).unwrap();
-        let want = read(r#"{"id":"r-1","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"json_schema":{}}"#).unwrap();
+        let want =
+            read(r#"{"id":"r-1","messages":[{"role":"user","content":"hi"}],"max_tokens":3,"json_schema":{"type":"null"}}"#).unwrap();
         assert_eq!((id, request), want);
         for (line, want) in [
             (r#"{"custom_id":"a"}"#, "body: the field body is missing"),

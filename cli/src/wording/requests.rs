@@ -34,7 +34,7 @@ const LINES: &str = r##"{
 {"id":1,"prompt":"x","stop":[""]}
 {"id":1,"prompt":"x","typical":0}
 {"id":1,"prompt":"x","ignore_eos":"yes"}
-{"id":1,"prompt":"x","seed":-2}
+{"id":1,"prompt":"x","seed":1.5}
 {"id":1,"prompt":"x","top_p":7}
 {"id":1,"prompt":"x","temperature":"warm"}
 {"id":1,"prompt":"x","preset":"best"}

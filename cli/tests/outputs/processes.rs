@@ -63,21 +63,24 @@ fn every_signal_that_ends_a_text_saves_its_state() {
 
 #[test]
 fn a_prompt_that_is_interrupted_leaves_the_state_so_far() {
-    let folder = folder();
-    let state = folder.path().join("s.st");
-    let prompt = put(&folder, "p.txt", &b"In the beginning God created the heaven and the earth. ".repeat(40_000));
-    let args = ["-v", "generate", "-f", text(&prompt), "-n", "1", "--chunk", "16", "--save-state", text(&state), "--state-tokens"];
-    let mut child = command(&args).stdin(Stdio::null()).spawn().unwrap();
-    // The program names the device after it opens the model. Some chunks later, the program is prefilling the prompt.
-    let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
-    said.find(|line| line.starts_with("device: ")).unwrap();
-    std::thread::sleep(Duration::from_millis(1500));
-    send("TERM", child.id());
-    let rest: Vec<String> = said.collect();
-    assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
-    assert!(rest.iter().any(|line| line.starts_with("note: the saved state includes ")), "{rest:?}");
-    assert!(rest.iter().any(|line| line.starts_with("error: interrupted after ")), "{rest:?}");
-    stdout(&run(&["generate", " and", "-n", "2", "--state", text(&state)]));
+    // With -n 0, the text has its finish before its prompt is read.
+    for n in ["1", "0"] {
+        let folder = folder();
+        let state = folder.path().join("s.st");
+        let prompt = put(&folder, "p.txt", &b"In the beginning God created the heaven and the earth. ".repeat(40_000));
+        let args = ["-v", "generate", "-f", text(&prompt), "-n", n, "--chunk", "16", "--save-state", text(&state), "--state-tokens"];
+        let mut child = command(&args).stdin(Stdio::null()).spawn().unwrap();
+        // The program names the device after it opens the model. Some chunks later, the program is prefilling the prompt.
+        let mut said = BufReader::new(child.stderr.take().unwrap()).lines().map(Result::unwrap);
+        said.find(|line| line.starts_with("device: ")).unwrap();
+        std::thread::sleep(Duration::from_millis(1500));
+        send("TERM", child.id());
+        let rest: Vec<String> = said.collect();
+        assert_eq!(child.wait().unwrap().code(), Some(130), "{rest:?}");
+        assert!(rest.iter().any(|line| line.starts_with("note: the saved state includes ")), "{rest:?}");
+        assert!(rest.iter().any(|line| line.starts_with("error: interrupted after ")), "{rest:?}");
+        stdout(&run(&["generate", " and", "-n", "2", "--state", text(&state)]));
+    }
 }
 
 #[test]

@@ -7,12 +7,14 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use wingbeat::chat::{Message, Role, Thinking, Tool};
 use wingbeat::engine::{Rules, ToolChoice};
-use wingbeat::low_level::front_end::short;
-use wingbeat::low_level::front_end::{is_begun, with_thought};
+use wingbeat::low_level::front_end::{LinkedMessage, in_call_order, is_begun, short, with_thought};
 
 /// A request for a message. Further sampler settings of the engine are fields of the same object. Other fields, such as `metadata`, are ignored.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct MessagesBody {
+    /// The name of a saved state, which the messages follow.
+    #[schema(value_type = Option<String>)]
+    pub state: Option<Value>,
     pub messages: Vec<InputMessage>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     pub model: Option<String>,
@@ -67,11 +69,15 @@ pub enum Block {
     RedactedThinking,
     /// A call of a tool.
     ToolUse {
+        /// The id that the result of the call names.
+        id: Option<String>,
         name: String,
         input: Value,
     },
     /// The result of a call.
     ToolResult {
+        /// The id of the call.
+        tool_use_id: Option<String>,
         #[schema(value_type = Object)]
         content: Option<Blocks>,
     },
@@ -117,12 +123,14 @@ impl Blocks {
 }
 
 impl InputMessage {
-    /// Adds the engine's messages of this message to `all`. Each call and each result becomes a message of its own. `path` is the path of this message
-    /// in the body. Returns the message's thought.
+    /// Adds the engine's messages of this message, number `from` of the body, to `all`. Each call and each result becomes a message of its own. Returns
+    /// the message's thought.
     ///
     /// # Errors
     /// 400 if a block is not supported.
-    fn add_to(&self, all: &mut Vec<Message>, path: &str) -> Answer<&str> {
+    fn add_to(&self, all: &mut Vec<LinkedMessage>, from: usize) -> Answer<&str> {
+        let path = format!("messages[{from}]");
+        let unlinked = |message| LinkedMessage { message, id: None, from };
         let role = match self.role {
             InputRole::User => Role::User,
             InputRole::Assistant => Role::Assistant,
@@ -130,20 +138,20 @@ impl InputMessage {
         };
         let blocks = match &self.content {
             Blocks::Text(text) => {
-                all.push(Message::new(role, text));
+                all.push(unlinked(Message::new(role, text)));
                 return Ok("");
             }
             Blocks::List(blocks) => blocks,
         };
         let (mut texts, mut thought) = (Vec::<&str>::new(), "");
-        let flush = |texts: &mut Vec<&str>, all: &mut Vec<Message>| {
+        let flush = |texts: &mut Vec<&str>, all: &mut Vec<LinkedMessage>| {
             if !texts.is_empty() {
-                all.push(Message::new(role, std::mem::take(texts).join(BETWEEN)));
+                all.push(unlinked(Message::new(role, std::mem::take(texts).join(BETWEEN))));
             }
         };
         for (i, block) in blocks.iter().enumerate() {
             let path = format!("{path}.content[{i}]");
-            let message = match block {
+            let (message, id) = match block {
                 Block::Text { text } => {
                     texts.push(text);
                     continue;
@@ -153,10 +161,10 @@ impl InputMessage {
                     continue;
                 }
                 Block::RedactedThinking => continue,
-                Block::ToolUse { name, input } => Message::call(name, input.to_string()),
-                Block::ToolResult { content } => {
+                Block::ToolUse { id, name, input } => (Message::call(name, input.to_string()), id.clone()),
+                Block::ToolResult { tool_use_id, content } => {
                     let text = content.as_ref().map_or_else(|| Ok(String::new()), |content| content.text(&format!("{path}.content")));
-                    Message::observation(text?)
+                    (Message::observation(text?), tool_use_id.clone())
                 }
                 Block::Image => return Err(Failure::field(&path, "images are not supported")),
                 Block::Document => {
@@ -164,7 +172,7 @@ impl InputMessage {
                 }
             };
             flush(&mut texts, all);
-            all.push(message);
+            all.push(LinkedMessage { message, id, from });
         }
         flush(&mut texts, all);
         Ok(thought)
@@ -257,10 +265,11 @@ impl MessagesBody {
         if self.messages.is_empty() {
             return Err(Failure::field("messages", "expected at least one message, found none"));
         }
-        let mut thought = "";
+        let (mut thought, mut linked) = ("", Vec::new());
         for (i, message) in self.messages.iter().enumerate() {
-            thought = message.add_to(&mut all, &format!("messages[{i}]"))?;
+            thought = message.add_to(&mut linked, i)?;
         }
+        all.extend(in_call_order(linked, self.state.is_some(), "messages", "tool_use_id")?);
         if self.messages.last().is_some_and(|last| last.role == InputRole::Assistant) && !thought.is_empty() {
             match all.last_mut() {
                 Some(last) if is_begun(last) => last.content = with_thought(thought, &last.content),

@@ -5,7 +5,7 @@ use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
 use crate::guard::Caller;
 use crate::openai::answer::{finite, stop_text, token_bytes, token_text};
-use crate::openai::extras::session_states;
+use crate::openai::extras::{ResponseFormat, follow, session_states};
 use crate::openai::stream::{self, Out};
 use crate::tickets::Ticket;
 use serde::{Deserialize, Serialize};
@@ -30,6 +30,7 @@ pub struct Common {
     pub cache_prompt: Option<bool>,
     /// If true, the answer has the token ids of its text.
     pub return_tokens: Option<bool>,
+    pub response_format: Option<ResponseFormat>,
 }
 
 impl Common {
@@ -74,13 +75,15 @@ pub async fn submitted(
             )
         })? as usize),
     };
+    let schema = follow(&mut request, common.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     request.logprobs = common.n_probs.filter(|n| *n > 0).map(|n| n as usize);
     request.no_cache |= common.cache_prompt == Some(false);
     let model = app.model(common.model.as_deref())?;
     let states = session_states(&request, caller, None, false)?;
     let (stops, max_tokens) = (request.stop.clone().unwrap_or_default(), request.max_tokens.filter(|n| *n != UNLIMITED));
     let opened = Ticket::open(app, &model, caller, endpoint, request, &states, claim).await;
-    let ticket = opened.map_err(|e| e.renamed(&["tokens"], "prompt").renamed(&["logprobs"], "n_probs"))?;
+    let named = |e: Failure| e.renamed(&["tokens"], "prompt").renamed(&["logprobs"], "n_probs").renamed(&["json_schema"], &schema);
+    let ticket = opened.map_err(named)?;
     let sampling = ticket.sampling();
     let echoed = EchoedSettings {
         model: model.name.clone(),

@@ -137,7 +137,7 @@ async fn save(app: &Arc<App>, model: &Arc<Hosted>, caller: &Caller, asked: State
             check_tokens("tokens", &tokens, app.started(model).await?.0.model())?;
             Input::Tokens(tokens)
         }
-        (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),
+        (None, None, Some(messages)) => Input::Messages(read_messages(&messages, asked.from.is_some())?),
         _ => return Err(Failure::field("prompt", "expected exactly one of the fields prompt, tokens and messages")),
     };
     let mut request = Request::new(input).max_tokens(0);

@@ -121,7 +121,7 @@ fn encode(engine: Engine, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
     let mut asked: TextBody = body.parse()?;
     let input = match (asked.content.take(), asked.prompt.take(), asked.messages.take()) {
         (Some(text), None, None) | (None, Some(text), None) => Input::Text(text),
-        (None, None, Some(messages)) => Input::Messages(read_messages(&messages)),
+        (None, None, Some(messages)) => Input::Messages(read_messages(&messages, false)?),
         _ => return Err(Failure::field("content", "expected exactly one of the fields content, prompt and messages")),
     };
     // Some settings change the prompt of a conversation: `tools`, `format` and `thinking`, for example.

@@ -38,12 +38,14 @@ pub struct OllamaMessage {
     /// Images are not supported.
     #[schema(value_type = Vec<String>)]
     pub images: Option<Vec<Value>>,
+    /// The id of the call to which a tool's message is the result.
+    pub tool_call_id: Option<String>,
 }
 
 impl OllamaMessage {
     fn message(self) -> WireMessage {
-        let OllamaMessage { role, content, thinking, tool_calls, .. } = self;
-        WireMessage { role, content: content.map(Content::Text), reasoning_content: thinking, tool_calls }
+        let OllamaMessage { role, content, thinking, tool_calls, tool_call_id, .. } = self;
+        WireMessage { role, content: content.map(Content::Text), reasoning_content: thinking, tool_calls, tool_call_id }
     }
 }
 
@@ -53,7 +55,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         check_no_images(&messages)?;
         request.tools = asked.tools.unwrap_or_default();
         let messages: Vec<WireMessage> = messages.into_iter().map(OllamaMessage::message).collect();
-        Ok(Input::Messages(read_messages(&messages)))
+        Ok(Input::Messages(read_messages(&messages, false)?))
     });
     answer::<ChatObject>(&app, &caller, asked.await?, "/api/chat").await
 }

@@ -28,6 +28,9 @@ use wingbeat::low_level::template::ToolCall;
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct ChatBody {
     pub messages: Vec<WireMessage>,
+    /// The name of a saved state, which the messages follow.
+    #[schema(value_type = Option<String>)]
+    pub state: Option<Value>,
     /// The name of a model. By default, the server's first model. A server with only one model accepts any name.
     pub model: Option<String>,
     pub stream: Option<bool>,
@@ -59,7 +62,7 @@ pub struct ChatBody {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let input = |asked: &mut ChatBody| Ok(Input::Messages(messages::read(&std::mem::take(&mut asked.messages))));
+    let input = |asked: &mut ChatBody| Ok(Input::Messages(messages::read(&std::mem::take(&mut asked.messages), asked.state.is_some())?));
     let (asked, mut request, claim) = read(&app, &caller, body, &[], input).await?;
     if let Some(n) = asked.max_completion_tokens {
         request.max_tokens = Some(n as usize);

@@ -96,7 +96,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         let mut table = table();
         table.add_prompt(&engine, done.prompt_first.filter(|_| scores_prompt), &done.prompt_logprobs);
         done.logprobs.iter().for_each(|at| table.add(&engine, at));
-        let logprobs = settings.logprobs.is_some().then_some(table.entries);
+        let logprobs = settings.logprobs.is_some().then(|| table.within(&done.text));
         TextChoice {
             index: ticket * n + done.index,
             text: done.text.clone(),
@@ -148,7 +148,7 @@ pub struct TextLogprobs {
     /// For each token, the most likely tokens at its position. `null` for the first token of a prompt.
     #[schema(value_type = Vec<Option<HashMap<String, f32>>>)]
     top_logprobs: Vec<Option<Map<String, Value>>>,
-    /// The position at which each token begins in the text, in characters.
+    /// The position at which each token begins in the text, in characters. A token that begins within a character has the position of that character.
     text_offset: Vec<usize>,
 }
 
@@ -157,8 +157,10 @@ pub struct TextLogprobs {
 struct Table {
     /// The entries that have not been sent.
     entries: TextLogprobs,
-    /// The length of the text so far, in characters.
+    /// The number of whole characters of the text so far.
     length: usize,
+    /// The first bytes of a character whose other bytes are in later tokens.
+    begun: Vec<u8>,
     /// Log-probabilities of generated tokens that arrived before the log-probabilities of the prompt. `None` if the prompt's log-probabilities have
     /// arrived, or if the request does not ask for them.
     early: Option<Vec<Logprobs>>,
@@ -169,11 +171,19 @@ impl Table {
         let text = token_text(engine, token);
         let entries = &mut self.entries;
         entries.text_offset.push(self.length);
-        self.length += text.chars().count();
+        self.begun.extend(engine.model().vocab().map_or(&[][..], |vocab| vocab.token(token)));
+        self.length += take_characters(&mut self.begun);
         entries.tokens.push(text);
         entries.token_logprobs.push(at.map(|at| finite(at.logprob)));
         let likely = |(token, logprob): &(u32, f32)| (token_text(engine, *token), finite(*logprob).into());
         entries.top_logprobs.push(at.map(|at| at.top.iter().map(likely).collect()));
+    }
+
+    /// Returns the entries of a whole text. No token begins beyond the end of `text`: the tokens of a stop text are not in it.
+    fn within(mut self, text: &str) -> TextLogprobs {
+        let end = text.chars().count();
+        self.entries.text_offset.iter_mut().for_each(|at| *at = end.min(*at));
+        self.entries
     }
 
     /// Adds the first token of the prompt without a log-probability, and the other prompt tokens with their log-probabilities. Then adds the
@@ -195,6 +205,23 @@ impl Table {
     /// Removes and returns the entries that have not been sent. Returns `None` if all entries have been sent, or while the table waits for the prompt.
     fn take(&mut self) -> Option<TextLogprobs> {
         (!self.entries.tokens.is_empty() && self.early.is_none()).then(|| std::mem::take(&mut self.entries))
+    }
+}
+
+/// Removes the whole characters from the beginning of `bytes`, and returns their number. Bytes that belong to no character count as the replacement
+/// character that stands for them in the text.
+fn take_characters(bytes: &mut Vec<u8>) -> usize {
+    let mut n = 0;
+    loop {
+        let (valid, wrong) = match std::str::from_utf8(bytes) {
+            Ok(_) => (bytes.len(), None),
+            Err(e) => (e.valid_up_to(), e.error_len()),
+        };
+        n += String::from_utf8_lossy(&bytes[..valid]).chars().count() + usize::from(wrong.is_some());
+        bytes.drain(..valid + wrong.unwrap_or(0));
+        if wrong.is_none() {
+            return n;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! Request fields that several endpoints share. The server itself reads these fields; the engine reads all other settings.
 
-use super::{foreign, strict};
+use super::foreign;
 use crate::ServeOptions;
 use crate::app::App;
 use crate::body::{Body, parse};
@@ -10,13 +10,16 @@ use crate::guard::Caller;
 use crate::ids::new_id;
 use crate::states::check_new_name;
 use crate::tickets::SessionStates;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny};
+use serde::ser::{SerializeMap, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
+use std::collections::HashMap;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use wingbeat::chat::Thinking;
 use wingbeat::engine::{Fields, Follows, Input, Request, Rules};
+use wingbeat::low_level::front_end::{open_schema, short};
 
 /// Options of a stream.
 #[derive(Debug, Clone, Default, Deserialize, ToSchema)]
@@ -27,15 +30,18 @@ pub struct StreamOptions {
 
 /// The format that an answer must have.
 #[derive(Debug, Clone, Deserialize, ToSchema)]
-#[serde(tag = "type", rename_all = "snake_case")]
+#[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
 pub enum ResponseFormat {
-    Text,
-    /// Any JSON object.
-    JsonObject,
-    /// JSON that matches a schema.
-    JsonSchema {
-        json_schema: NamedSchema,
+    /// Any text. With braces, serde refuses other keys.
+    Text {},
+    /// A JSON object.
+    JsonObject {
+        /// The schema that the object must match. Without it, any object is allowed.
+        #[schema(value_type = Object)]
+        schema: Option<Value>,
     },
+    /// JSON that matches a schema.
+    JsonSchema { json_schema: NamedSchema },
 }
 
 /// The JSON schema that an answer must match, in the form of OpenAI's `json_schema`.
@@ -43,19 +49,47 @@ pub enum ResponseFormat {
 pub struct NamedSchema {
     /// The name. Has no effect.
     pub name: Option<String>,
+    /// Tells people what the schema is for. Has no effect.
+    pub description: Option<String>,
     /// The schema. Without it, any JSON value is allowed.
     #[schema(value_type = Object)]
     pub schema: Option<Value>,
     /// If true (the default), objects have only the properties that the schema names, unless the schema itself allows others.
     pub strict: Option<bool>,
+    #[serde(flatten)]
+    #[schema(ignore)]
+    rest: NothingElse,
+}
+
+/// The other keys of an object: there must be none. A schema in place of its wrapper would otherwise allow any JSON.
+#[derive(Debug, Clone, Copy)]
+struct NothingElse;
+
+impl Serialize for NothingElse {
+    fn serialize<S: Serializer>(&self, to: S) -> std::result::Result<S::Ok, S::Error> {
+        to.serialize_map(Some(0))?.end()
+    }
+}
+
+impl<'de> Deserialize<'de> for NothingElse {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> std::result::Result<NothingElse, D::Error> {
+        match HashMap::<String, IgnoredAny>::deserialize(from)?.into_keys().min() {
+            None => Ok(NothingElse),
+            Some(name) => {
+                let expected = "expected `name`, `description`, `schema` or `strict`";
+                Err(D::Error::custom(format_args!("unknown field {:?}, {expected}", short(&name, 40))))
+            }
+        }
+    }
 }
 
 impl ResponseFormat {
     /// Returns the rules that make an answer follow this format, or `None` for `Text`.
     pub fn rules(&self) -> Option<Rules> {
         match self {
-            ResponseFormat::Text => None,
-            ResponseFormat::JsonObject => Some(Rules::Object),
+            ResponseFormat::Text {} => None,
+            ResponseFormat::JsonObject { schema: None } => Some(Rules::Object),
+            ResponseFormat::JsonObject { schema: Some(schema) } => Some(Rules::Schema(schema.to_string())),
             ResponseFormat::JsonSchema { json_schema } => Some(json_schema.rules()),
         }
     }
@@ -65,9 +99,10 @@ impl NamedSchema {
     /// Returns the rules that make an answer match the schema.
     pub fn rules(&self) -> Rules {
         let Some(schema) = &self.schema else { return Rules::Value };
-        let mut schema = schema.clone();
-        if self.strict != Some(false) {
-            strict::close(&mut schema);
+        if self.strict == Some(false) {
+            let mut open = schema.clone();
+            open_schema(&mut open);
+            return Rules::Schema(open.to_string());
         }
         Rules::Schema(schema.to_string())
     }

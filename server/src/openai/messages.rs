@@ -1,12 +1,13 @@
 //! Messages as OpenAI's clients send them. Unknown keys are ignored.
 
+use crate::failure::Answer;
 use serde::de::{Deserializer, Error, SeqAccess, Visitor};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt;
 use utoipa::ToSchema;
 use wingbeat::chat::{Message, Role};
-use wingbeat::low_level::front_end::with_thought;
+use wingbeat::low_level::front_end::{LinkedMessage, in_call_order, with_thought};
 
 /// A message of a conversation.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
@@ -18,6 +19,8 @@ pub struct WireMessage {
     pub reasoning_content: Option<String>,
     /// The tool calls in an assistant's message.
     pub tool_calls: Option<Vec<WireCall>>,
+    /// The id of the call to which a tool's message is the result.
+    pub tool_call_id: Option<String>,
 }
 
 /// The author of a message.
@@ -127,6 +130,8 @@ impl TextPart {
 /// A call of a tool.
 #[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub struct WireCall {
+    /// The id that the result of the call names.
+    pub id: Option<String>,
     pub function: WireFunction,
 }
 
@@ -149,10 +154,19 @@ impl Content {
     }
 }
 
-/// Converts messages to the engine's messages. Each tool call becomes a message of its own.
-pub fn read(messages: &[WireMessage]) -> Vec<Message> {
+/// Converts messages to the engine's messages. Each tool call becomes a message of its own. Results get the order of their calls.
+/// With `has_earlier`, the messages follow a state, which may have calls of its own.
+///
+/// # Errors
+/// 400 if a result names no earlier call, or if a call has two results.
+pub fn read(messages: &[WireMessage], has_earlier: bool) -> Answer<Vec<Message>> {
+    Ok(in_call_order(linked(messages), has_earlier, "messages", "tool_call_id")?)
+}
+
+/// Converts messages to the engine's messages, as they are written.
+pub fn linked(messages: &[WireMessage]) -> Vec<LinkedMessage> {
     let mut all = Vec::new();
-    for (i, WireMessage { role, content, reasoning_content, tool_calls }) in messages.iter().enumerate() {
+    for (i, WireMessage { role, content, reasoning_content, tool_calls, tool_call_id }) in messages.iter().enumerate() {
         let mut text = content.as_ref().map(Content::text).unwrap_or_default();
         let calls = tool_calls.as_deref().unwrap_or_default();
         if let Some(thought) = reasoning_content
@@ -169,9 +183,13 @@ pub fn read(messages: &[WireMessage]) -> Vec<Message> {
             WireRole::Tool | WireRole::Observation | WireRole::Function => Role::Observation,
         };
         if calls.is_empty() || !text.is_empty() {
-            all.push(Message::new(role, text));
+            all.push(LinkedMessage { message: Message::new(role, text), id: tool_call_id.clone(), from: i });
         }
-        all.extend(calls.iter().map(|call| Message::call(&call.function.name, arguments(&call.function.arguments))));
+        all.extend(calls.iter().map(|call| LinkedMessage {
+            message: Message::call(&call.function.name, arguments(&call.function.arguments)),
+            id: call.id.clone(),
+            from: i,
+        }));
     }
     all
 }

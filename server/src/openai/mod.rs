@@ -13,7 +13,6 @@ pub mod rerank;
 pub mod responses;
 pub mod score;
 pub mod stream;
-mod strict;
 
 pub use answer::Choices;
 pub use messages::{WireMessage, read as read_messages};

@@ -39,7 +39,8 @@ use wingbeat::low_level::template::Message;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     // The engine must not read `tools` and `tool_choice`, because it expects another format. `n` does not exist in the Responses API.
-    let input = |asked: &mut ResponseBody| Ok(Input::Messages(std::mem::take(&mut asked.input).messages()?));
+    let input =
+        |asked: &mut ResponseBody| Ok(Input::Messages(std::mem::take(&mut asked.input).messages(asked.previous_response_id.is_some())?));
     let (asked, mut request, claim) = read(&app, &caller, body, &["tools", "tool_choice", "n"], input).await?;
     if asked.background == Some(true) {
         let e = Error::input("expected false: the server answers while the connection is open").field("background");

@@ -1,6 +1,7 @@
 //! Reads the messages of a request. A message can have the keys of wingbeat or the keys of OpenAI's API.
 
 use super::super::wire::{nested, of};
+use crate::chat::linked::{LinkedMessage, in_call_order};
 use crate::chat::{Message, Role};
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
@@ -13,6 +14,7 @@ const EXPECTED: &str = "an object with role and content";
 /// A call in `tool_calls`.
 #[derive(Deserialize)]
 struct Call {
+    id: Option<String>,
     function: Function,
 }
 
@@ -25,12 +27,14 @@ struct Function {
 }
 
 /// Reads messages. A message with the role `tool` becomes a message with the result of a tool call. Each call in the `tool_calls` of an answer
-/// becomes a separate message.
-pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
-    let all: Vec<Box<RawValue>> = of(name, value, "an array of messages")?;
+/// becomes a separate message. Results get the order of their calls. With
+/// `has_earlier`, the messages follow a state, which may have calls of its own.
+pub fn read(field: &str, value: &str, has_earlier: bool) -> Result<Vec<Message>> {
+    let all: Vec<Box<RawValue>> = of(field, value, "an array of messages")?;
     let mut messages = Vec::new();
+    let mut push = |message, id, from| messages.push(LinkedMessage { message, id, from });
     for (i, one) in all.iter().enumerate() {
-        let place = format!("{name}[{i}]");
+        let place = format!("{field}[{i}]");
         let mut keys: Map<String, Value> = serde_json::from_str(one.get()).unwrap_or_default();
         let has_content = keys.contains_key("content");
         if let Some(content) = keys.get("content").filter(|content| !matches!(content, Value::String(_) | Value::Array(_) | Value::Null)) {
@@ -39,10 +43,11 @@ pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
         }
         let is_result = keys.get("role").is_some_and(|role| role == "tool");
         let calls = keys.remove("tool_calls").filter(|calls| !calls.is_null());
+        let mut id = None;
         let message: Message = if is_result || calls.is_some() {
             if is_result {
                 keys.insert("role".into(), Role::Observation.name().into());
-                keys.remove("tool_call_id");
+                id = keys.remove("tool_call_id").and_then(|id| id.as_str().map(str::to_owned));
                 keys.remove("name");
             }
             nested(&place, &Value::Object(keys).to_string(), EXPECTED)?
@@ -54,16 +59,16 @@ pub fn read(name: &str, value: &str) -> Result<Vec<Message>> {
         }
         let calls: Vec<Call> = calls.map_or_else(|| Ok(Vec::new()), |calls| nested(&place, &calls.to_string(), "a list of tool calls"))?;
         if calls.is_empty() || !message.content.is_empty() {
-            messages.push(message);
+            push(message, id, i);
         }
-        for Call { function: Function { name, arguments } } in calls {
+        for Call { id, function: Function { name, arguments } } in calls {
             let arguments = match arguments {
                 Value::String(text) => text,
                 Value::Null => "{}".into(),
                 json => json.to_string(),
             };
-            messages.push(Message::call(name, arguments));
+            push(Message::call(name, arguments), id, i);
         }
     }
-    Ok(messages)
+    in_call_order(messages, has_earlier, field, "tool_call_id")
 }

@@ -1,7 +1,7 @@
 //! Bodies of OpenAI's API whose fields have other names or forms than those of a [`Request`](super::Request).
 
 use super::super::Fields;
-use crate::error::{Error, Result, short};
+use crate::error::{Error, Result, in_words, short};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -20,16 +20,25 @@ const EFFORTS: [(&str, &str); 6] = [
 
 /// The field `response_format` of a body.
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
 struct ResponseFormat<'a> {
     r#type: String,
     #[serde(borrow)]
-    json_schema: Option<NamedSchema<'a>>,
+    json_schema: Option<&'a RawValue>,
+    /// The schema of a `json_object`.
+    #[serde(borrow)]
+    schema: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "known keys without an effect")]
 struct NamedSchema<'a> {
     #[serde(borrow)]
     schema: Option<&'a RawValue>,
+    name: Option<String>,
+    description: Option<String>,
+    strict: Option<bool>,
 }
 
 impl Fields<'_> {
@@ -71,10 +80,20 @@ impl Fields<'_> {
 
     fn read_format(&mut self) -> Result<()> {
         let Some(format) = self.take("response_format").filter(|format| *format != "null") else { return Ok(()) };
-        let ResponseFormat { r#type, json_schema } =
-            serde_json::from_str(format).map_err(|e| wrong("response_format", "an object with type", format).caused_by(e))?;
-        match (r#type.as_str(), json_schema.and_then(|named| named.schema)) {
-            ("json_schema", Some(schema)) => self.add("json_schema", schema),
+        let ResponseFormat { r#type, json_schema, schema } = serde_json::from_str(format).map_err(|e| match e.to_string() {
+            said if said.starts_with("unknown field") => Error::input(in_words(&e)).field("response_format").caused_by(e),
+            _ => wrong("response_format", "an object with type", format).caused_by(e),
+        })?;
+        let named: Option<NamedSchema<'_>> = match json_schema {
+            Some(named) => serde_json::from_str(named.get())
+                .map_err(|e| Error::input(in_words(&e)).field("response_format.json_schema").caused_by(e))?,
+            None => None,
+        };
+        let is_open = named.as_ref().is_some_and(|named| named.strict == Some(false));
+        match (r#type.as_str(), named.and_then(|named| named.schema).or(schema)) {
+            // The rules read `strict` beside the schema.
+            ("json_schema", Some(schema)) => self.add("json_schema", json_schema.filter(|_| is_open).unwrap_or(schema)),
+            ("json_object", Some(schema)) => self.add("json_schema", schema),
             ("json_schema", None) => self.add("json_value", raw("true")),
             ("json_object", _) => self.add("json_object", raw("true")),
             ("text", _) => {}

@@ -52,7 +52,10 @@ impl Request {
             match name {
                 "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
                 "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
-                "messages" => inputs.push(Input::Messages(super::messages::read(name, value)?)),
+                "messages" => {
+                    let has_earlier = fields.iter().any(|(name, _)| name == "state");
+                    inputs.push(Input::Messages(super::messages::read(name, value, has_earlier)?));
+                }
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
                 "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
@@ -172,18 +175,45 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         Value::Array(all) if all.is_empty() && known.is_list() => Some(vec!["none".into()]),
         // The breakers of the `dry` sampler may contain any character, so the array stays JSON.
         Value::Array(all) if setting == "dry-breaker" => all.iter().all(Value::is_string).then(|| vec![value.to_string()]),
+        Value::Array(all) if setting == "logit-bias" && all.iter().all(Value::is_array) => all.iter().map(pair).collect(),
         Value::Array(all) if known.is_list() => all.iter().map(plain).collect(),
-        Value::Object(all) if setting == "logit-bias" => all.iter().map(|(id, x)| Some(format!("{id}={}", plain(x)?))).collect(),
+        Value::Object(all) if setting == "logit-bias" => all.iter().map(|(key, x)| biased(key, x)).collect(),
         one => plain(one).map(|text| vec![text]),
     };
     let is_bias = setting == "logit-bias";
     // A wrong bias is refused here, with an error that shows JSON. The sampler's own error would show the notation of the flag, ID=X.
     let texts = texts.filter(|texts| {
-        let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+        // The engine tokenizes texts later, with the vocabulary.
+        let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| !is_text(text)).collect();
         !is_bias || Sampling::rwkv().set_each(&setting, &texts).is_ok()
     });
-    let expected =
-        if is_bias { "an object of token ids and numbers, such as {\"261\": -1.5}" } else { "a number, a string or a list of these" };
+    let expected = if is_bias {
+        "an object or pairs of token ids or texts and numbers, such as {\"261\": -1.5}"
+    } else {
+        "a number, a string or a list of these"
+    };
     let refused = || Error::input(format!("expected {expected}, found {}", short(&value.to_string(), 40))).field(name);
     Ok((setting, texts.ok_or_else(refused)?))
+}
+
+/// Returns a pair `[token or text, bias]` in the notation of the flag.
+fn pair(pair: &Value) -> Option<String> {
+    match pair.as_array()?.as_slice() {
+        [Value::String(text), x] => Some(format!("{}={}", Value::from(text.as_str()), bias(x)?)),
+        [id, x] => Some(format!("{}={}", plain(id)?, bias(x)?)),
+        _ => None,
+    }
+}
+
+/// Returns an entry of an object of biases in the notation of the flag. A key that is no number is a text: each of its tokens gets the bias.
+fn biased(key: &str, x: &Value) -> Option<String> {
+    match key.parse::<u32>() {
+        Ok(id) => Some(format!("{id}={}", bias(x)?)),
+        Err(_) => Some(format!("{}={}", Value::from(key), bias(x)?)),
+    }
+}
+
+/// `false` bans a token, as in llama-server.
+fn bias(x: &Value) -> Option<String> {
+    if *x == Value::Bool(false) { Some("-inf".into()) } else { plain(x) }
 }

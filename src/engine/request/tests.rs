@@ -132,10 +132,10 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","close":1}"#, "close: expected true or false, found 1"),
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (
-            r#"{"prompt":"x","grammar":"","json_schema":{}}"#,
+            r#"{"prompt":"x","grammar":"a","json_schema":{"type":"null"}}"#,
             "expected at most one of the fields grammar, json_schema, regex, choice, json_object and json_value, found 2 of them",
         ),
-        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object of token ids and numbers"),
+        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object or pairs of token ids or texts and numbers"),
     ] {
         let said = read(line).unwrap_err().to_string();
         assert!(said.starts_with(want), "{line}: {said}");
@@ -148,4 +148,48 @@ fn a_sampling_value_is_the_base_of_named_settings() {
     assert!(request.sets("seed") && request.sets("top-k") && !request.sets("temperature"));
     assert!(!Request::text("x").sets("seed") && Request::text("x").seed(1).sets("seed"));
     assert_eq!(Request::text("y").over(&request).base.map(|base| base.seed), Some(7));
+}
+
+#[test]
+fn empty_values_are_not_set() {
+    let plain = read(r#"{"prompt":"a"}"#).unwrap();
+    for field in
+        ["grammar", "json_schema", "regex", "choice", "preset", "format", "thinking", "state", "save_state", "tool_choice", "logit_bias"]
+    {
+        for empty in ["\"\"", "[]", "{}", "[ ]", "{\n}"] {
+            assert_eq!(read(&format!(r#"{{"prompt":"a","{field}":{empty}}}"#)).unwrap(), plain, "{field} {empty}");
+        }
+    }
+    assert_eq!(read(r#"{"prompt":"a","stop":""}"#).unwrap(), plain);
+    // An empty list takes back the stop texts of a default.
+    assert_eq!(read(r#"{"prompt":"a","stop":[]}"#).unwrap().stop, Some(Vec::new()));
+    assert_eq!(read(r#"{"prompt":""}"#).unwrap().input, Input::Text("".into()));
+    assert_eq!(read(r#"{"prompt":"a","choice":[" "]}"#).unwrap().follows, Some(Follows::Rules(Rules::Choice(vec![" ".into()]))));
+}
+
+#[test]
+fn biases_are_objects_or_pairs() {
+    let biases = |value: &str| {
+        let request = read(&format!(r#"{{"prompt":"a","logit_bias":{value}}}"#))?;
+        Ok::<_, crate::error::Error>(request.sampling.into_iter().flat_map(|(_, values)| values).collect::<Vec<_>>())
+    };
+    assert_eq!(biases(r#"[[1014,false],[1276,-1.0],["and",2]]"#).unwrap(), ["1014=-inf", "1276=-1", "\"and\"=2"]);
+    assert_eq!(biases(r#"{"5": 1.5, " the": false}"#).unwrap(), ["5=1.5", "\" the\"=-inf"]);
+    for wrong in ["[[1]]", "[[1,true]]", "[[-1,2]]", "{\"1\": null}"] {
+        assert!(biases(wrong).unwrap_err().to_string().starts_with("logit_bias: expected an object or pairs"), "{wrong}");
+    }
+}
+
+#[test]
+fn results_of_tools_get_the_order_of_their_calls() {
+    let call = |id: &str| format!(r#"{{"id":"{id}","function":{{"name":"f","arguments":"{id}"}}}}"#);
+    let calls = format!(r#"{{"role":"assistant","content":null,"tool_calls":[{},{}]}}"#, call("1"), call("2"));
+    let of = |ids: [&str; 2]| {
+        let results = ids.map(|id| format!(r#"{{"role":"tool","tool_call_id":"{id}","content":"of {id}"}}"#)).join(",");
+        read(&format!(r#"{{"messages":[{{"role":"user","content":"x"}},{calls},{results}]}}"#))
+    };
+    let Input::Messages(messages) = of(["2", "1"]).unwrap().input else { panic!() };
+    let contents: Vec<&str> = messages.iter().map(|message| message.content.as_str()).collect();
+    assert_eq!(contents, ["x", "1", "2", "of 1", "of 2"]);
+    assert!(of(["2", "3"]).unwrap_err().to_string().starts_with("messages[3].tool_call_id: no earlier message has a call"));
 }

@@ -130,7 +130,8 @@ impl Scheduler {
                 at,
                 end: is_kept || request.save_state.is_some(),
                 whole: false,
-                pending: request.save_state.is_some() && !request.state_is_prefix,
+                // A request for 0 tokens reads its prompt, too.
+                pending: if request.save_state.is_some() { !request.state_is_prefix } else { limits.max_tokens == 0 },
                 own: false,
             };
             jobs.push(job);

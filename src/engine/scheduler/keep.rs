@@ -22,7 +22,7 @@ impl Scheduler {
     pub(super) async fn keep(&mut self, done: &mut [Done]) {
         // An engine with a reranker generates no texts, so it keeps slots only for scores.
         if self.scorer.is_some() {
-            return self.score().unwrap_or_else(|e| log::warn!("prefix cache: {e}"));
+            return self.score();
         }
         for kept in self.batcher.take_kept() {
             self.keep_slot(kept, done).await.unwrap_or_else(|e| log::warn!("prefix cache: {e}"));

@@ -6,7 +6,7 @@ use crate::engine::answer::AnswerProgress;
 use crate::engine::event::Event;
 use crate::engine::prefix::FEWEST;
 use crate::engine::prepared::UnreadText;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::session::{KeptSlot, TextSpec};
 
 impl Scheduler {
@@ -18,6 +18,7 @@ impl Scheduler {
         let Some(texts) = &mut submission.prepared.texts else { return Ok(()) };
         let index = texts.n_texts - texts.waiting.len();
         let Some(UnreadText { mut tokens, kept }) = texts.waiting.pop_front() else { return Ok(()) };
+        texts.n_unread -= tokens.len();
         let (rule, has_more) = (texts.rule.clone(), !texts.waiting.is_empty());
         if index == 0 {
             submission.events.send(Event::Started { prompt_tokens: texts.n_tokens, cached_tokens: 0 });
@@ -50,8 +51,9 @@ impl Scheduler {
 
     /// Scores the documents that ended in the last step, and makes cache entries from the slots that were kept before the query. An error ends the
     /// requests of these documents.
-    pub(super) fn score(&mut self) -> Result<()> {
-        let Some(scorer) = &mut self.scorer else { return Ok(()) };
+    pub(super) fn score(&mut self) {
+        let Some(scorer) = &mut self.scorer else { return };
+        let logged = |e: Error| log::warn!("prefix cache: {e}");
         let (mut of, mut states) = (Vec::new(), Vec::new());
         let mut failed = None;
         for KeptSlot { id, slot, is_end } in self.batcher.take_kept() {
@@ -59,11 +61,11 @@ impl Scheduler {
             let request = self.sequences.get_mut(&id).and_then(|progress| Some((self.requests.get(&progress.request)?, progress)));
             // A cancelled text has no request.
             let Some((submission, progress)) = request else {
-                session.close(slot)?;
+                session.close(slot).unwrap_or_else(logged);
                 continue;
             };
             if !is_end {
-                self.cache.insert(submission.owner(), std::mem::take(&mut progress.document), slot, session)?;
+                self.cache.insert(submission.owner(), std::mem::take(&mut progress.document), slot, session).unwrap_or_else(logged);
                 continue;
             }
             of.push((progress.request, progress.index));
@@ -84,6 +86,5 @@ impl Scheduler {
                 Err(e) => self.fail(request, e.clone()),
             }
         }
-        Ok(())
     }
 }

@@ -64,7 +64,10 @@ pub(in super::super) struct NamedTensor<'a> {
     pub tensor: Tensor<'a>,
 }
 
-/// The contents of the pickle's dictionary of tensors: the outermost dictionary, or the dictionary under its key `state_dict`.
+/// The keys under which training programs keep a model's dictionary of tensors, beside the state of the training.
+const WRAPPERS: [&str; 4] = ["state_dict", "model_state_dict", "module", "model"];
+
+/// The contents of the pickle's dictionary of tensors: the outermost dictionary, or the dictionary under one of its keys `WRAPPERS`.
 #[derive(Debug)]
 pub(in super::super) struct Contents<'a> {
     pub tensors: Vec<NamedTensor<'a>>,
@@ -277,11 +280,17 @@ impl<'a> Arena<'a> {
         }
     }
 
-    /// Returns the contents of the dictionary `top`. If `top` has the key `state_dict`, returns the contents of the dictionary under this key.
+    /// Returns the contents of the dictionary `top`, or of the dictionary under the first of the keys [`WRAPPERS`] in `top`.
     pub fn contents(&mut self, top: Id) -> Result<Contents<'a>> {
         let mut pairs = self.dict(top)?;
-        let inner = pairs.iter().find(|(k, _)| matches!(self.get(*k), PickleValue::Text("state_dict")));
-        if let Some((_, id)) = inner {
+        let under = |name: &str| {
+            let is_named = |key: Id| matches!(self.get(key), PickleValue::Text(text) if *text == name);
+            pairs.iter().find(|(key, value)| is_named(*key) && matches!(self.get(*value), PickleValue::Dict(_)))
+        };
+        // A dictionary of tensors may have other entries, whatever their names.
+        let has_tensors = pairs.iter().any(|(_, value)| matches!(self.get(*value), PickleValue::Tensor(_)));
+        let n = if has_tensors { 1 } else { WRAPPERS.len() };
+        if let Some((_, id)) = WRAPPERS.into_iter().take(n).find_map(under) {
             pairs = self.dict(*id)?;
         }
         let mut contents = Contents { tensors: Vec::new(), keys: BTreeSet::new(), lists: BTreeMap::new() };

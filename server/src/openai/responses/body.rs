@@ -2,13 +2,14 @@
 
 use crate::failure::{Answer, Failure};
 use crate::openai::extras::NamedSchema;
-use crate::openai::messages::{Content, WireCall, WireMessage, WireRole, arguments, read};
+use crate::openai::messages::{Content, WireCall, WireMessage, WireRole, arguments, linked};
 use crate::text_or_list::{TextOrList, text_or_list};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use utoipa::ToSchema;
 use wingbeat::chat::{Message, Tool};
 use wingbeat::engine::{Rules, ToolChoice};
+use wingbeat::low_level::front_end::{LinkedMessage, in_call_order};
 
 /// A request for a response. Sampler settings, rules and names of states are further fields of the same object.
 #[derive(Debug, Deserialize, ToSchema)]
@@ -87,11 +88,15 @@ impl<'de> Deserialize<'de> for ResponseInput {
 pub enum Item {
     Message(WireMessage),
     Call {
+        /// The id that the result of the call names.
+        call_id: Option<String>,
         name: String,
         #[schema(value_type = String)]
         arguments: Value,
     },
     Output {
+        /// The id of the call.
+        call_id: Option<String>,
         output: Content,
     },
     /// A thought of an earlier answer. Ignored: the model does not see its earlier thoughts.
@@ -107,6 +112,8 @@ struct AnyItem {
     content: Option<Content>,
     reasoning_content: Option<String>,
     tool_calls: Option<Vec<WireCall>>,
+    tool_call_id: Option<String>,
+    call_id: Option<String>,
     name: Option<String>,
     arguments: Option<Value>,
     output: Option<Content>,
@@ -117,11 +124,11 @@ impl TryFrom<AnyItem> for Item {
     type Error = &'static str;
 
     fn try_from(item: AnyItem) -> Result<Item, &'static str> {
-        let AnyItem { role, content, reasoning_content, tool_calls, name, arguments, output, summary } = item;
+        let AnyItem { role, content, reasoning_content, tool_calls, tool_call_id, call_id, name, arguments, output, summary } = item;
         match (role, name, arguments, output, summary) {
-            (Some(role), ..) => Ok(Item::Message(WireMessage { role, content, reasoning_content, tool_calls })),
-            (None, Some(name), Some(arguments), ..) => Ok(Item::Call { name, arguments }),
-            (None, _, _, Some(output), _) => Ok(Item::Output { output }),
+            (Some(role), ..) => Ok(Item::Message(WireMessage { role, content, reasoning_content, tool_calls, tool_call_id })),
+            (None, Some(name), Some(arguments), ..) => Ok(Item::Call { call_id, name, arguments }),
+            (None, _, _, Some(output), _) => Ok(Item::Output { call_id, output }),
             (None, _, _, None, Some(summary)) => Ok(Item::Thought { summary }),
             _ => Err("found neither a message (role, content) nor a function_call (name, arguments) nor a function_call_output (output)"),
         }
@@ -135,24 +142,30 @@ impl Default for ResponseInput {
 }
 
 impl ResponseInput {
-    /// Returns the input as messages.
+    /// Returns the input as messages. With `has_earlier`, the input continues an earlier response.
     ///
     /// # Errors
-    /// 400 if there is no message.
-    pub fn messages(&self) -> Answer<Vec<Message>> {
+    /// 400 if there is no message, if a result names no earlier call, or if a call has two results.
+    pub fn messages(&self, has_earlier: bool) -> Answer<Vec<Message>> {
         let items = match self {
             ResponseInput::Text(text) => return Ok(vec![Message::user(text)]),
             ResponseInput::Items(items) => items,
         };
-        let messages: Vec<Message> = items
-            .iter()
-            .flat_map(|item| match item {
-                Item::Message(message) => read(std::slice::from_ref(message)),
-                Item::Call { name, arguments: json } => vec![Message::call(name, arguments(json))],
-                Item::Output { output } => vec![Message::observation(output.text())],
-                Item::Thought { .. } => Vec::new(),
-            })
-            .collect();
+        let mut all = Vec::new();
+        for (from, item) in items.iter().enumerate() {
+            let (message, id) = match item {
+                Item::Message(message) => {
+                    let of_message = linked(std::slice::from_ref(message)).into_iter();
+                    all.extend(of_message.map(|message| LinkedMessage { from, ..message }));
+                    continue;
+                }
+                Item::Call { call_id, name, arguments: json } => (Message::call(name, arguments(json)), call_id),
+                Item::Output { call_id, output } => (Message::observation(output.text()), call_id),
+                Item::Thought { .. } => continue,
+            };
+            all.push(LinkedMessage { message, id: id.clone(), from });
+        }
+        let messages = in_call_order(all, has_earlier, "input", "call_id")?;
         match messages.is_empty() {
             true => Err(Failure::field("input", "expected at least one message, found none")),
             false => Ok(messages),

@@ -137,7 +137,7 @@ fn the_environment_is_that_of_transformers() {
 
 #[test]
 fn what_goes_wrong_is_one_line() {
-    for template in ["{% if %}", "{{ x", "{% for m in messages %}", "{{ x | nothing_like_it }}", "{% generation %}x{% endgeneration %}"] {
+    for template in ["{% if %}", "{{ x", "{% for m in messages %}", "{{ x | nothing_like_it }}", "{% other %}x{% endother %}"] {
         let said = match Jinja::parse(template, Family::Glm4) {
             Err(e) => e.to_string(),
             Ok(parsed) => parsed.run(&[], None).unwrap_err().to_string(),
@@ -175,4 +175,13 @@ fn the_settings_of_a_tokenizer_name_templates() {
         None,
     );
     assert_eq!(own.unwrap().unwrap().run(&[Message::new(Role::User, "")], None).unwrap(), "EB");
+}
+
+#[test]
+fn a_generation_block_renders_its_body() {
+    let source = "{% for m in messages %}{%- generation -%} {{ m.content }} {%- endgeneration %};{% endfor %}{{ '{% generation' }}";
+    let jinja = Jinja::parse(source, Family::Glm4).unwrap();
+    let text = whole(&jinja.render(&[Message::user("a"), Message::assistant("b")]).unwrap());
+    assert_eq!(text, "a;b;{% generation");
+    assert!(Jinja::parse("{% generation %}x", Family::Glm4).is_err());
 }
