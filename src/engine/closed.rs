@@ -23,7 +23,7 @@ pub fn close(schema: &mut Value) {
     allow_others(schema, false);
 }
 
-/// Opens the objects of a schema: what [`close`] would close says that it has other properties, too.
+/// Opens the objects of a schema: an object with named properties says that it has other properties, too, unless the schema itself says otherwise.
 pub fn open(schema: &mut Value) {
     allow_others(schema, true);
 }
