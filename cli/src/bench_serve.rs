@@ -150,7 +150,7 @@ fn key(file: Option<&Path>) -> Result<Option<String>> {
     let Some(path) = file else {
         return Ok(std::env::var(KEY).ok().map(|key| key.trim().to_owned()).filter(|key| !key.is_empty()));
     };
-    let text = text_file(path, "--key-file")?;
+    let text = text_file(path).map_err(|e| e.at("--key-file"))?;
     match first_key(&text) {
         Some(key) => Ok(Some(key.to_owned())),
         None => Err(Error::file("expected an API key, found none").at(path.display()).at("--key-file")),

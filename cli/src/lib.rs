@@ -48,7 +48,6 @@ mod published;
 #[cfg(feature = "download")]
 mod pull;
 mod quality;
-#[doc(hidden)]
 mod report;
 mod requests;
 mod rerank;

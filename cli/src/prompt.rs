@@ -179,13 +179,13 @@ pub fn read_text(from: impl Read) -> Result<Vec<u8>> {
     read_at_most(from, MAX_TEXT_BYTES)
 }
 
-/// Reads a text file for a flag.
+/// Reads a text file.
 ///
 /// # Errors
 /// `File` if the file cannot be read, `Input` if it is not UTF-8.
-pub fn text_file(path: &Path, flag: &str) -> Result<String> {
-    let file = std::fs::File::open(path).map_err(|e| Error::io(e, path).at(flag))?;
-    read_text(file).and_then(utf8).map_err(|e| e.at(path.display()).at(flag))
+pub fn text_file(path: &Path) -> Result<String> {
+    let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
+    read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))
 }
 
 /// Parses token ids that are separated by commas or white space.

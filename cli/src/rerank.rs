@@ -4,7 +4,7 @@ use super::ExitCode;
 use super::model_options::ModelArgs;
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::prompt::{read_text, utf8};
+use super::prompt::text_file;
 use super::requests::{Events, for_one_caller};
 use super::texts::TextsArgs;
 use super::values::{OUTPUT, within};
@@ -138,8 +138,7 @@ pub fn run(args: Args) -> Outcome {
 
 /// Returns the queries in a file, one per line.
 fn queries(path: &Path) -> Result<Vec<String>> {
-    let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
-    let text = read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))?;
+    let text = text_file(path)?;
     let lines: Vec<String> = text.lines().map(str::to_string).collect();
     match lines.iter().position(String::is_empty) {
         Some(line) => Err(Error::input("the query is empty").at(format!("{}:{}", path.display(), line + 1))),

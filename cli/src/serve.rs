@@ -201,7 +201,7 @@ fn options(args: &Args) -> Result<ServeOptions> {
 fn keys(file: Option<&Path>) -> Result<Keys> {
     let mut keys = Keys::default();
     if let Some(path) = file {
-        let text = text_file(path, "--key-file")?;
+        let text = text_file(path).map_err(|e| e.at("--key-file"))?;
         keys = Keys::read(&text).map_err(|e| e.at(path.display()).at("--key-file"))?;
         if keys.is_empty() {
             return Err(Error::file("expected at least one key, found none").at(path.display()).at("--key-file"));

@@ -35,8 +35,8 @@ pub fn listen() {
     poll();
 }
 
-/// Makes later signals set `stop` and unpark the calling thread, instead of ending the program. If `stop` is already set, Ctrl-C ends the program at once, unless SIGTERM or
-/// SIGHUP has come before.
+/// Makes later signals set `stop` and unpark the calling thread, instead of ending the program. If `stop` is already set, Ctrl-C ends the program at
+/// once, unless SIGTERM or SIGHUP has come before.
 pub fn stop_on_interrupt(stop: &Arc<AtomicBool>) {
     *STOP.lock().unwrap_or_else(PoisonError::into_inner) = Some((stop.clone(), std::thread::current()));
 }

@@ -16,7 +16,7 @@ pub fn with_file(args: Vec<OsString>, command: &Command) -> Result<Vec<OsString>
     let Some((at, _)) = super::super::verb(&args).filter(|(_, verb)| *verb == "serve") else { return Ok(args) };
     let Some(path) = path(&args[at..]) else { return Ok(args) };
     let shown = path.display().to_string();
-    let text = text_file(&path, "--config")?;
+    let text = text_file(&path).map_err(|e| e.at("--config"))?;
     let table: Table = toml::from_str(&text).map_err(|e| {
         let line = e.span().map_or(1, |span| text[..span.start.min(text.len())].matches('\n').count() + 1);
         Error::usage(format!("invalid TOML: {}", e.message())).at(format!("{shown}: line {line}")).at("--config")

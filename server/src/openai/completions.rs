@@ -208,8 +208,8 @@ impl Table {
     }
 }
 
-/// Removes the whole characters from the beginning of `bytes`, and returns their number. Bytes that belong to no character count as the replacement
-/// character that stands for them in the text.
+/// Removes the whole characters from the beginning of `bytes`, and returns their number. Bytes that belong to no character count as one
+/// character, because the text has the replacement character there.
 fn take_characters(bytes: &mut Vec<u8>) -> usize {
     let mut n = 0;
     loop {
