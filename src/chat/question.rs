@@ -1,7 +1,6 @@
 //! Renders messages as one prompt, and makes a reader for the answer.
 
-use super::answer_prefix::AnswerPrefix;
-use super::answer_prefix::without_empty_answer;
+use super::answer_prefix::{AnswerPrefix, without_empty_answer};
 use super::format::{FormatKind, LEAD, vocab_of};
 use super::rules::AnswerPlace;
 use super::think::ReplyStart;

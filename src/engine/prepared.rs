@@ -47,7 +47,7 @@ pub(super) struct Texts {
 /// A text for a vector or a score.
 pub(super) struct UnreadText {
     pub tokens: Vec<u32>,
-    /// The number of tokens at the beginning whose state the prefix cache keeps: those of a document, before the query. 0 if the cache keeps no state.
+    /// The number of tokens at the beginning whose state the prefix cache keeps: the tokens of a document, before the query. 0 if the cache keeps no state.
     pub kept: usize,
 }
 

@@ -30,7 +30,7 @@ impl Scheduler {
     }
 
     async fn keep_slot(&mut self, KeptSlot { id, slot, is_end }: KeptSlot, done: &mut [Done]) -> Result<()> {
-        let ended = {
+        let mut ended = {
             let text = done.iter().find(|done| done.id == id).and_then(|done| done.output.as_ref().ok());
             if self.keep_passage(id, slot, is_end, text.map_or(&[], |text| &text.tokens))? {
                 return Ok(());
@@ -47,7 +47,6 @@ impl Scheduler {
         let n_before = request.state.as_ref().map_or(0, |state| state.snapshot.n_tokens());
         let n_read = session.n_tokens(slot)? - n_before;
         let cache = request.cache.clone();
-        let mut ended = ended;
         if let Some((_, memory, pending, Some(Finish::Interrupted))) = &mut ended
             && n_read < request.prepared.prompt.len()
         {
