@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,3 +38,21 @@ def run(code: str, *args: str, **options: object) -> subprocess.CompletedProcess
     """Runs a program in a Python of its own."""
     return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload, no-any-return]
 
+
+@contextlib.contextmanager
+def within(seconds: int) -> Iterator[None]:
+    """Raises TimeoutError if the block takes longer. On Windows, there is no limit."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"took longer than {seconds} s")
+
+    if not hasattr(signal, "SIGALRM"):
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, end)
+    signal.alarm(seconds)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)

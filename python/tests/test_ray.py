@@ -33,7 +33,8 @@ pytestmark = pytest.mark.filterwarnings("ignore")
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    ray.init(num_cpus=4, include_dashboard=False, log_to_driver=False)
+    # The cluster of a user: with the CPUs of this machine.
+    ray.init(log_to_driver=False)
     yield
     ray.shutdown()
 
@@ -72,7 +73,7 @@ def test_a_killed_actor_loses_and_repeats_no_row(cluster: None, tmp_path: Path) 
     rows = lines(500)
     rows[77]["top_p"] = 2.0
     want = by_program(rows, tmp_path)
-    batch = RayBatch(options=OPTIONS, actors=2, batch_size=16, seed=5, ray_args={"num_cpus": 1}, keep=["prompt"])
+    batch = RayBatch(options=OPTIONS, actors=2, batch_size=16, seed=5, keep=["prompt"])
     folder = tmp_path / "results"
     killed = []
 
@@ -170,6 +171,46 @@ def test_wrong_settings_are_refused_at_once(tmp_path: Path) -> None:
     ]:
         with pytest.raises(wingbeat.InputError, match=message):
             RayBatch(**arguments)  # type: ignore[arg-type]
+
+
+def test_a_pool_that_can_never_fit_is_refused_at_once(cluster: None, tmp_path: Path) -> None:
+    from wingbeat.ray import RayBatch
+
+    n = int(ray.cluster_resources()["CPU"])
+    rows = ray.data.from_items(lines(1))
+    for arguments, message in [
+        ({"actors": n, "ray_args": {"num_cpus": 1}}, f"found {n} actors with 1 CPU each and 1 CPU for reading on 1 machine.* with {n} CPU"),
+        ({"ray_args": {"resources": {"vulkan": 1}}}, f"found 1 actors with 1 vulkan each .* with {n} CPU, 0 vulkan"),
+    ]:
+        batch = RayBatch(options=OPTIONS, **arguments)  # type: ignore[arg-type]
+        for use in (batch, lambda dataset, batch=batch: batch.run(dataset, str(tmp_path / "results"))):
+            with pytest.raises(wingbeat.InputError, match=message) as found:
+                use(rows)
+            assert found.value.field == "actors" and "autoscaling=True" in str(found.value.hint)
+    assert not (tmp_path / "results").exists()
+    # Ray may add machines.
+    RayBatch(options=OPTIONS, actors=n, ray_args={"num_cpus": 1}, autoscaling=True)(rows)
+
+
+def test_a_pool_leaves_a_cpu_for_reading(monkeypatch: pytest.MonkeyPatch) -> None:
+    from wingbeat.ray import pool
+
+    def share(nodes: list[dict[str, float]], actors: int, **ray_args: Any) -> Any:
+        monkeypatch.setattr(pool.ray, "nodes", lambda: [{"Alive": True, "Resources": node} for node in nodes])
+        try:
+            return pool.resources(actors, ray_args, False)["num_cpus"]
+        except wingbeat.InputError:
+            return None
+
+    for cpus, actors, want in [(1, 1, 0), (2, 1, 1), (2, 2, 0.5), (2, 10, 0.1), (2, 11, 0), (4, 2, 1), (4, 3, 1), (4, 4, 0.5)]:
+        assert share([{"CPU": cpus}], actors) == want, (cpus, actors)
+    # An actor and a task need one machine each.
+    assert share([{"CPU": 2}, {"CPU": 2}], 1, num_cpus=3) is None
+    assert share([{"CPU": 2}, {"CPU": 2}], 1, num_cpus=2) == 2
+    assert share([{"CPU": 2}, {"CPU": 2}], 2, num_cpus=2) is None
+    assert share([{"CPU": 1, "GPU": 1}, {"memory": 1}], 1, num_gpus=1) == 0
+    assert share([{"CPU": 8, "GPU": 1}, {"CPU": 8}], 2, num_gpus=1) is None
+    assert share([{"CPU": 8, "GPU": 1}, {"CPU": 8}], 2, num_gpus=0.5) == 1
 
 
 def test_a_conversation_outlives_its_replicas(cluster: None, tmp_path: Path) -> None:

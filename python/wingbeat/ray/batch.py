@@ -17,6 +17,7 @@ import ray
 from pyarrow import fs, parquet
 
 from ..errors import ClosedError, DeviceError, InputError, WingbeatError
+from .pool import resources
 from .records import FIELDS, RESULT, request, result
 
 if TYPE_CHECKING:
@@ -37,6 +38,8 @@ class RayBatch:
 
     `model` is a path or a name, as of `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a smallest and
     a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray does not know.
+    Without `num_cpus`, an actor asks for 1 CPU, or for less if the pool would leave no CPU for the tasks that read. `autoscaling=True` allows a pool that
+    is larger than the cluster is now, because Ray adds machines.
     `settings` are the fields of `Settings`. A row can set them, too: its columns are the fields of a line of `wingbeat batch`. `seed` is the seed of the
     run: a row's own seed follows from it and from the id.
 
@@ -53,6 +56,7 @@ class RayBatch:
         download: bool = False,
         actors: int | tuple[int, int] = 1,
         ray_args: Mapping[str, Any] | None = None,
+        autoscaling: bool = False,
         batch_size: int = 64,
         id_column: str = "id",
         keep: Sequence[str] = (),
@@ -70,13 +74,13 @@ class RayBatch:
         if taken:
             raise InputError(f"the results have a column {min(taken)!r} of their own: rename yours", field="keep")
         self._actors, self._batch_size = actors, batch_size
-        self._ray_args = {"num_cpus": 1, **(ray_args or {})}
+        self._ray_args, self._autoscaling = dict(ray_args or {}), autoscaling
         # As the command `wingbeat batch`.
         settings.setdefault("max_tokens", 128)
         options = {"slots": 16, **(options or {})}
         if options.get("device") == "cpu":
             # Actors on the same machine share its cores.
-            options.setdefault("threads", max(1, math.ceil(self._ray_args["num_cpus"])))
+            options.setdefault("threads", max(1, math.ceil(self._ray_args.get("num_cpus", 1))))
         self._id_column = id_column
         self._worker: dict[str, Any] = {
             "model": model,
@@ -89,8 +93,11 @@ class RayBatch:
         }
 
     def __call__(self, dataset: Dataset) -> Dataset:
-        """Returns the dataset of the results. Nothing runs before it is read."""
-        return self._map(dataset, None)
+        """Returns the dataset of the results. Nothing runs before it is read.
+
+        Raises InputError if the cluster can never run the pool.
+        """
+        return self._map(dataset, None, self._resources())
 
     def run(self, dataset: Dataset, folder: str, *, retry_errors: bool = False) -> dict[str, int]:
         """Writes the results into Parquet files of a folder, and skips rows whose ids have a result there. The folder may be of any file system that
@@ -99,8 +106,9 @@ class RayBatch:
         A file appears when a batch is complete, so an interrupted run is resumed by the same call; `_run.json` keeps its settings. Errors count as
         results; `retry_errors` removes them first. Returns the numbers of results: `done` and `failed` (by this run, or earlier), and `kept` (texts of earlier runs).
 
-        Raises InputError if the folder has results of another model or of other settings.
+        Raises InputError if the folder has results of another model or of other settings, or if the cluster can never run the pool.
         """
+        of_actor = self._resources()
         if "://" not in folder:
             folder = os.path.abspath(folder)
         of_texts = {name: value for name, value in self._worker["options"].items() if name in _OF_TEXTS}
@@ -114,15 +122,21 @@ class RayBatch:
 
         rest = dataset.map_batches(is_new, batch_format="pyarrow", batch_size=None)
         counts = {"done": 0, "failed": n_errors, "kept": len(found) - n_errors}
-        batches: Any = self._map(rest, folder).iter_batches(batch_size=None, batch_format="pyarrow")
+        batches: Any = self._map(rest, folder, of_actor).iter_batches(batch_size=None, batch_format="pyarrow")
         for batch in batches:
             failed = batch.column("error").length() - batch.column("error").null_count
             counts["failed"] += failed
             counts["done"] += batch.num_rows - failed
         return counts
 
-    def _map(self, dataset: Dataset, folder: str | None) -> Dataset:
-        least, most = (self._actors, self._actors) if isinstance(self._actors, int) else self._actors
+    def _sizes(self) -> tuple[int, int]:
+        return (self._actors, self._actors) if isinstance(self._actors, int) else self._actors
+
+    def _resources(self) -> dict[str, Any]:
+        return resources(self._sizes()[0], self._ray_args, self._autoscaling)
+
+    def _map(self, dataset: Dataset, folder: str | None, of_actor: Mapping[str, Any]) -> Dataset:
+        least, most = self._sizes()
         pool = ray.data.ActorPoolStrategy(
             min_size=least,
             max_size=most,
@@ -137,7 +151,7 @@ class RayBatch:
             compute=pool,
             batch_size=self._batch_size,
             batch_format="pyarrow",
-            **self._ray_args,
+            **of_actor,
         )
 
 
