@@ -53,7 +53,7 @@ export const codeBlock = (text, language, need) => {
   const button = el('button', { class: 'quiet', type: 'button', 'aria-label': `Copy ${name}`, onclick: copy }, 'Copy');
   // a long line scrolls, so keyboards must reach the block
   const pre = el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, el('code'));
-  const element = el('div', { class: 'code' }, el('div', { class: 'code-head' }, el('span', {}, name), button), pre);
+  const element = el('div', { class: 'code', dir: 'ltr' }, el('div', { class: 'code-head' }, el('span', {}, name), button), pre);
   fill(element, text, language, need);
   return element;
 };

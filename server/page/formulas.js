@@ -79,10 +79,10 @@ export const addFormulas = (md) => {
 
 /** Makes the element of a formula: MathML, or its source while it is incomplete or wrong. `need(name)` returns a library or `null`. */
 export const formula = (tex, { display, open }, need) => {
-  const source = () => el('code', { class: 'tex' }, tex.trim());
+  const source = () => el('code', { class: 'tex', dir: 'ltr' }, tex.trim());
   // a wide formula scrolls, so keyboards must reach it
   const scrolls = display ? { tabindex: '0', role: 'group', 'aria-label': 'Formula' } : {};
-  const holder = el('span', { class: display ? 'formula display' : 'formula', ...scrolls });
+  const holder = el('span', { class: display ? 'formula display' : 'formula', dir: 'ltr', ...scrolls });
   const maths = open ? null : need('maths');
   if (!maths) {
     holder.append(source());

@@ -7,6 +7,7 @@ import { library } from './libraries.js';
 import { mend } from './mend.js';
 import { morph } from './morph.js';
 import { codeOf, render } from './render.js';
+import { addTasks } from './tasks.js';
 import { textView } from './text.js';
 
 let parser = null;
@@ -18,6 +19,7 @@ const parserOf = (MarkdownIt) => {
   // only complete addresses become links
   parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false, fuzzyIP: false });
   addFormulas(parser);
+  addTasks(parser);
   return parser;
 };
 

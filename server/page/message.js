@@ -43,7 +43,7 @@ const copyButton = (node) =>
 
 /** Makes the editor of a message. `done(text)` receives the new text, or `null` if the user cancels. `isAnswer`: Enter begins a new line. */
 const editor = (text, isAnswer, done) => {
-  const field = el('textarea', { 'aria-label': isAnswer ? 'Edit the answer' : 'Edit the message', rows: isAnswer ? '10' : '3', value: text });
+  const field = el('textarea', { 'aria-label': isAnswer ? 'Edit the answer' : 'Edit the message', dir: 'auto', rows: isAnswer ? '10' : '3', value: text });
   const submit = () => field.value.trim() && done(field.value);
   field.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') {

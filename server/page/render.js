@@ -3,19 +3,28 @@
 import { codeBlock } from './code.js';
 import { el } from './dom.js';
 import { formula } from './formulas.js';
+import { checkbox } from './tasks.js';
 
 // other tags never come from the parser; a token with another tag is shown as text
 const TAGS = new Set(['p', 'ul', 'ol', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's']);
 
+// Each of these has the direction of its first letter. Code and formulas have a direction of their own, so they do not count. The cells of a table
+// follow their letters by the style sheet: with attributes they would not count for the table, whose direction orders the columns.
+const DIRECTED = new Set(['p', 'li', 'blockquote', 'table']);
+
+/** Returns whether an element gives its own direction to the element that contains it: a quote or an item begins with the paragraph. */
+const givesDirection = (tag, parent) => tag === 'p' && ['LI', 'BLOCKQUOTE'].includes(parent.tagName) && !parent.childElementCount;
+
 const outside = { target: '_blank', rel: 'noopener noreferrer' };
 
-const opened = (token) => {
+const opened = (token, parent) => {
   if (token.type === 'link_open') return el('a', { href: token.attrGet('href'), title: token.attrGet('title'), ...outside });
   // the page has the first level
-  if (token.type === 'heading_open') return el(`h${Math.min(6, Number(token.tag[1]) + 1)}`);
+  if (token.type === 'heading_open') return el(`h${Math.min(6, Number(token.tag[1]) + 1)}`, { dir: 'auto' });
   if (!TAGS.has(token.tag)) return el('span');
   const side = /right|center/.exec(token.attrGet('style') ?? '')?.[0];
-  return el(token.tag, { class: side, start: token.tag === 'ol' ? token.attrGet('start') : null });
+  const dir = DIRECTED.has(token.tag) && !givesDirection(token.tag, parent) ? 'auto' : null;
+  return el(token.tag, { class: token.meta?.task ? 'task' : side, dir, start: token.tag === 'ol' ? token.attrGet('start') : null });
 };
 
 /** Makes a link in the place of a picture, because the page loads nothing from other sites. */
@@ -35,7 +44,7 @@ const leaf = (token, parent, need) => {
     case 'hardbreak':
       return el('br');
     case 'code_inline':
-      return el('code', {}, token.content);
+      return el('code', { dir: 'ltr' }, token.content);
     case 'fence':
     case 'code_block':
       return codeBlock(...codeOf(token), need);
@@ -43,6 +52,8 @@ const leaf = (token, parent, need) => {
       return formula(token.content, token.meta, need);
     case 'image':
       return picture(token, Boolean(parent.closest('a')));
+    case 'task':
+      return checkbox(token.meta);
     case 'hr':
       return el('hr');
     default:
@@ -54,6 +65,9 @@ const closed = (element) => {
   // a wide table scrolls, so keyboards must reach it
   if (element.tagName !== 'TABLE') return;
   const box = el('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': 'Table' });
+  // the table is at the side where its first column is
+  if (element.dir) box.dir = element.dir;
+  element.removeAttribute('dir');
   element.replaceWith(box);
   box.append(element);
 };
@@ -66,7 +80,7 @@ export const render = (tokens, parent, need) => {
     if (token.hidden) continue;
     if (token.type === 'inline') render(token.children, at, need);
     else if (token.nesting > 0) {
-      const element = opened(token);
+      const element = opened(token, at);
       at.append(element);
       at = element;
     } else if (token.nesting < 0) {

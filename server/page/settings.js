@@ -46,7 +46,7 @@ const value = (c, name) => (name === 'system' ? c.system : (c.settings[name] ?? 
 const input = (field, described) => {
   const common = { id: `set-${field.name}`, 'aria-describedby': described };
   if (field.kind === 'text') {
-    return el('textarea', { ...common, rows: field.code ? '4' : '3', spellcheck: field.code ? 'false' : null, class: field.code ? 'mono' : null });
+    return el('textarea', { ...common, dir: field.code ? 'ltr' : 'auto', rows: field.code ? '4' : '3', spellcheck: field.code ? 'false' : null, class: field.code ? 'mono' : null });
   }
   if (field.kind === 'choice') {
     return el('select', common, el('option', { value: '' }, 'default'), field.values.map((name) => el('option', { value: name }, name)));

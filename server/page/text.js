@@ -36,7 +36,7 @@ export const textView = () => {
     shown = null;
     set(text);
   };
-  const block = (part) => (part.code ? codeBlock(part.text, part.language, (name) => library(name, refresh)) : el('div', { class: 'text' }, part.text));
+  const block = (part) => (part.code ? codeBlock(part.text, part.language, (name) => library(name, refresh)) : el('div', { class: 'text', dir: 'auto' }, part.text));
   const set = (text) => {
     if (text === shown) return;
     shown = text;

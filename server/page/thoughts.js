@@ -26,7 +26,7 @@ export const thoughtsView = () => {
   const text = markdownView();
   const summary = el('summary', {});
   // the text is complete below the summary, so screen readers skip its end
-  const last = el('p', { class: 'last', 'aria-hidden': 'true' });
+  const last = el('p', { class: 'last', dir: 'auto', 'aria-hidden': 'true' });
   const details = el('details', { class: 'thoughts' }, summary, text.element);
   const element = el('div', { hidden: true }, details, last);
   let shown = null;

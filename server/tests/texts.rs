@@ -137,6 +137,8 @@ fn the_server_describes_itself() {
     assert!(page.header("content-type").starts_with("text/html") && page.header("content-security-policy").contains("default-src 'none'"));
     let library = server.get("/page/lib/markdown.js");
     assert!(library.status == 200 && library.header("content-type").starts_with("text/javascript"));
+    assert!(page.header("content-security-policy").contains("font-src 'self'"));
+    assert_eq!(server.get("/page/lib/maths.woff2").header("content-type"), "font/woff2");
     let known = [("if-none-match", library.header("etag"))];
     assert_eq!(server.send("GET", "/page/lib/markdown.js", &known, &[]).status, 304);
     assert_eq!((server.get("/page/none.js").status, server.get("/nothing").status, server.get("/v1/completions").status), (404, 404, 405));

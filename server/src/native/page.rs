@@ -8,8 +8,8 @@ use sha2::{Digest, Sha256};
 use wingbeat::error::Error;
 
 /// The content security policy: the page may load its own files and send requests to this server.
-const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; \
-                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; \
+                      connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
@@ -38,6 +38,7 @@ fn answer(name: &str, asked: &HeaderMap) -> Answer<Response> {
         Some("css") => "text/css; charset=utf-8",
         Some("js") => "text/javascript; charset=utf-8",
         Some("svg") => "image/svg+xml",
+        Some("woff2") => "font/woff2",
         _ => "text/plain; charset=utf-8",
     };
     let hash = Sha256::digest(content);

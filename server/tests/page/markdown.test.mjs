@@ -67,6 +67,7 @@ const TEXTS = [
   '> quote\nlazy\n> more\n\n***\n\nSetext\n===\n\nText\n```inline```\nend',
   'Sum: $a+b$ and\n\n$$\n\\sum_{i=1}^n i\n\n= 1\n$$\n\n\\[ x \\] text \\(y\\)\n\n$$ unfinished\n\nnext',
   '[a](https://example.org/x_y) and [b][ref] and https://example.org/auto?x=1.\n\nmore\n\n[ref]: https://example.org/ref',
+  'Tasks:\n\n- [x] done\n- [ ] not done\n  - [X] **inner**\n\n1. [ ] שלום\n\n   more\n\n> שלום\n\n| א | b |\n|---|---|\n| ב | c |',
   'Windows\r\nlines\r\n\r\n* one\r\n* two',
 ];
 

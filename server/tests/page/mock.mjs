@@ -2,17 +2,17 @@
 //
 //   node server/tests/page/mock.mjs [--port 8090] [--key KEY] [--delay MILLISECONDS] [--to URL]
 //
-// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `prefill`, `queue`, `cut`, `refuse`, `break`, `drop`, `long`;
-// anything else is a plain answer. With --to, the files of the page are from this folder, and the server at URL answers the requests.
+// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `brackets`, `hebrew`, `tasks`, `prefill`, `queue`, `cut`,
+// `refuse`, `break`, `drop`, `long`; anything else is a plain answer. With --to, the files of the page are from this folder, and the server at URL answers the requests.
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
 import { fileURLToPath } from 'node:url';
 
 const PAGE = fileURLToPath(new URL('../../../server/page/', import.meta.url));
 const POLICY =
-  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-const NAMES = /^(lib\/)?[a-z]+\.(html|css|js)$/;
-const TYPES = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8' };
+  "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
+const NAMES = /^(lib\/)?[a-z]+\.(html|css|js|woff2)$/;
+const TYPES = { html: 'text/html; charset=utf-8', css: 'text/css; charset=utf-8', js: 'text/javascript; charset=utf-8', woff2: 'font/woff2' };
 
 export const HTML = 'Look: <img src=x onerror="window.hacked=1"> and <script>window.hacked=1</script> end </script>.';
 const CODE = 'A state is a list of matrices.\n\n```python\ndef step(state, k, v, w):\n    return state * w + v @ k.T  # one outer product\n```\n\nThe size never grows.';
@@ -22,6 +22,19 @@ const MEMORY =
 
 const TABLE = 'Three drinks:\n\n| Drink | Caffeine (mg) | Served |\n|:---|---:|:---:|\n| Coffee | 95 | hot |\n| Tea | 47 | hot |\n| Water | 0 | cold |\n\nSo **water** is the calmest, says [a source](https://example.org/drinks).';
 const FORMULA = 'The roots of $x^2 - 5x + 6 = 0$ follow from\n\n$$\nx = \\frac{5 \\pm \\sqrt{25 - 24}}{2}\n$$\n\nso \\(x = 2\\) or \\(x = 3\\). It costs $5 and not $10.';
+const BRACKETS = 'A matrix and a sum:\n\n$$\n\\left( \\begin{matrix} a & b \\\\ c & d \\\\ e & f \\end{matrix} \\right) = \\left\\{ \\sum_{i=1}^{n} \\frac{x_i}{\\sqrt{1 + \\frac{y_i}{2}}} \\right\\}\n$$\n\nwith $\\mathscr{L}$ and $f\'(x)$.';
+const HEBREW = [
+  'שלום, עולם!',
+  'Hello, world!',
+  '## כותרת',
+  '- פריט ראשון\n- second item',
+  '> ציטוט',
+  '1. פסקה\n\n   עוד פסקה\n\n2. סוף',
+  '`ls -l` מציג קבצים.',
+  '| עמודה | ערך |\n|---|---|\n| אחת | one, two. |\n| שתיים | הערך השני ארוך יותר |',
+  '```python\nprint(1)  # שלום\n```',
+].join('\n\n');
+const TASKS = '- [x] Load the model\n- [ ] Ask a question\n- [y] no task\n\n1. [X] First\n\n   More of it.\n\n2. Second [ ] here';
 export const EVIL = [
   'A [bad link](javascript:window.hacked=1) and a [good one](https://example.org/).',
   '![a cat](https://example.org/cat.png) and ![data](data:image/png;base64,AAAA)',
@@ -34,6 +47,9 @@ const answers = [
   [/evil/i, { content: EVIL }],
   [/table/i, { content: TABLE }],
   [/formula/i, { content: FORMULA }],
+  [/brackets/i, { content: BRACKETS }],
+  [/hebrew/i, { content: HEBREW }],
+  [/tasks/i, { content: TASKS }],
   [/prefill/i, { prefill: 4000, content: 'Done.' }],
   [/think|remember/i, { reasoning: THOUGHTS, content: MEMORY }],
   [/tool/i, { tools: [{ id: 'call_1', type: 'function', function: { name: 'weather', arguments: '{"city": "Leipzig"}' } }] }],
