@@ -2,9 +2,11 @@
 
 /** The base of all errors. */
 export class WingbeatError extends Error {
+  // Texts, because a bundler that minifies renames the classes.
+  name = 'WingbeatError';
+
   constructor(message, { kind = 'input', field = null, hint = null, cause, retry = null } = {}) {
     super(message, cause === undefined ? undefined : { cause });
-    this.name = new.target.name;
     this.kind = kind;
     this.field = field;
     this.hint = hint;
@@ -14,22 +16,36 @@ export class WingbeatError extends Error {
 }
 
 /** A wrong option or request. */
-export class InputError extends WingbeatError {}
+export class InputError extends WingbeatError {
+  name = 'InputError';
+}
 /** A file that is missing, damaged, not reachable or not supported. */
-export class FileError extends WingbeatError {}
+export class FileError extends WingbeatError {
+  name = 'FileError';
+}
 /** A GPU that is missing, was lost or computes wrongly. */
-export class DeviceError extends WingbeatError {}
+export class DeviceError extends WingbeatError {
+  name = 'DeviceError';
+}
 /** Too little memory or storage. */
-export class MemoryError extends WingbeatError {}
+export class MemoryError extends WingbeatError {
+  name = 'MemoryError';
+}
 /** Too many requests wait. */
-export class BusyError extends WingbeatError {}
+export class BusyError extends WingbeatError {
+  name = 'BusyError';
+}
 /** The caller stopped the work. `name` is AbortError, as of errors of the platform. */
 export class AbortError extends WingbeatError {
+  name = 'AbortError';
+
   constructor(message = 'stopped by the caller', fields = {}) {
     super(message, { kind: 'interrupted', ...fields });
-    this.name = 'AbortError';
   }
 }
+
+/** Returns what a signal that was aborted throws: an AbortError, or the reason that its caller gave, such as the TimeoutError of `AbortSignal.timeout`. */
+export const stopped = ({ reason }) => (!reason || reason.name === 'AbortError' ? new AbortError(undefined, { cause: reason }) : reason);
 
 const CLASSES = {
   usage: InputError,

@@ -1,3 +1,3 @@
-/** The addresses of the files of the tiny model: `await wingbeat.load(files)`. */
-export declare const files: string[];
+/** The files of the tiny model: `await wingbeat.load(files)`. */
+export declare const files: { name: string; url: string }[];
 export default files;
