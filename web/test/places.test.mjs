@@ -163,6 +163,31 @@ test('Node, from a server, with a cache and states in files', () => {
   assert.deepEqual(cache, [0, [true, true], 2, 0]);
 });
 
+test('Node, from `file:` addresses and paths in a list', () => {
+  const text = `
+    import * as wingbeat from 'wingbeat';
+    import { join } from 'node:path';
+    import { pathToFileURL } from 'node:url';
+    const paths = ['tiny-rwkv7.safetensors', 'vocab.txt'].map((name) => join(${JSON.stringify(join(web, 'pkg-tiny'))}, name));
+    const urls = paths.map((path) => pathToFileURL(path));
+    const sources = { paths, urls, hrefs: urls.map(String), named: paths.map((path, i) => ({ name: ['m.safetensors', 'vocab.txt'][i], url: i ? urls[i].href : path })) };
+    const report = {};
+    for (const [name, source] of Object.entries(sources)) {
+      const model = await wingbeat.load(source, { device: 'cpu' });
+      report[name] = [await model.detokenize(await model.tokenize('In the beginning')), model.info.name];
+      await model.free();
+    }
+    const began = performance.now();
+    const absent = await wingbeat.load([urls[0].href + '.absent.safetensors'], { device: 'cpu' }).catch((error) => [error.name, error.message, error.hint]);
+    console.log(JSON.stringify({ ...report, absent, seconds: (performance.now() - began) / 1000 }));`;
+  const { absent, seconds, ...report } = runWith('node', [], text);
+  const words = 'In the beginning';
+  assert.deepEqual(report, { paths: [words, 'tiny-rwkv7'], urls: [words, 'tiny-rwkv7'], hrefs: [words, 'tiny-rwkv7'], named: [words, 'm'] });
+  assert.deepEqual([absent[0], absent[2]], ['FileError', 'check the path']);
+  assert.match(absent[1], /absent\.safetensors: no such file or folder/);
+  assert.ok(seconds < 1, String(seconds));
+});
+
 const deno = [process.env.DENO, 'deno'].find((program) => program && spawnSync(program, ['--version']).status === 0);
 
 test('Deno', { skip: !deno && 'no deno' }, () => {

@@ -1,18 +1,16 @@
 // Finds the files of a model: turns what the caller gives into a list of files that can be read by ranges.
 
 import { InputError } from '../errors.js';
-import { isNode } from '../node.js';
 import { isAvailable } from '../cache/opfs.js';
 import { entryOf, isWhole } from '../cache/entries.js';
 import { keepPlan, planOf } from '../cache/plans.js';
 import { absolute, atAddress } from './address.js';
 import { HUB, hubOf, onHub } from './hub.js';
-import { atPath, isBlob, isBytes, ofBlob, ofBytes, ofFolder, ofList } from './local.js';
+import { atPath, isBlob, isBytes, isPath, ofBlob, ofBytes, ofFolder, ofList } from './local.js';
 
 /** Returns the files of a text: of the hub, of an address, or of a path. Files that are in the cache as a whole need no request. */
 async function ofText(text, options) {
-  if (isNode && !/^(hf:|[a-z][a-z0-9+.-]+:\/\/)/i.test(text)) return atPath(text);
-  if (isNode && text.startsWith('file:')) return atPath(text);
+  if (isPath(text)) return atPath(text);
   const hub = hubOf(text, options.endpoint);
   const key = JSON.stringify([hub ?? absolute(text), options.sideFiles ?? null]);
   const keeps = options.cache !== false && (await isAvailable());

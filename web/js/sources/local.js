@@ -1,11 +1,23 @@
 // Models of this place: files of a user, folders, bytes, and in Node paths.
 
 import { FileError, InputError } from '../errors.js';
-import { nodeModule } from '../node.js';
+import { isNode, nodeModule } from '../node.js';
 import { absolute, nameOf } from './address.js';
 import { chosen } from './choose.js';
+import { unreadable } from './readers.js';
 
 export const isBlob = (value) => typeof Blob !== 'undefined' && value instanceof Blob;
+/** Returns whether a text is a path or a `file:` address, in a place that has paths. A drive of Windows is a letter. */
+export const isPath = (text) => isNode && (/^file:/i.test(text) || !/^[a-z][a-z0-9+.-]+:/i.test(text));
+
+const placeOf = async (text) => (/^file:/i.test(text) ? (await nodeModule('url')).fileURLToPath(text) : text);
+
+/** Returns the file of a path. */
+const fileAt = async (text, name) => {
+  const path = await placeOf(text);
+  return { name: name ?? (await nodeModule('path')).basename(path), path };
+};
+
 export const isBytes = (value) => value instanceof ArrayBuffer || ArrayBuffer.isView(value);
 
 const bytesOf = (value) => {
@@ -41,20 +53,23 @@ export async function ofFolder(handle) {
   return { name: handle.name || 'model', ...chosen(files, null, handle.name || 'the folder') };
 }
 
-/** Returns the files of a list of files, addresses, and `{name, bytes | blob | url}`. */
-export function ofList(list) {
+/** Returns the files of a list of files, addresses, paths, and `{name, bytes | blob | url}`. */
+export async function ofList(list) {
   if (!list.length) throw new InputError('expected at least one file, found none', { kind: 'input', field: 'source', hint: 'give the checkpoint' });
-  const files = list.map((entry) => {
+  const one = async (entry) => {
     if (isBlob(entry)) return { name: entry.name, blob: entry };
     if (typeof entry === 'string' || entry instanceof URL) {
+      if (isPath(String(entry))) return fileAt(String(entry));
       const url = absolute(entry);
       return { name: nameOf(url), url };
     }
     if (entry?.bytes) return { ...entry, bytes: bytesOf(entry.bytes) };
+    if (entry?.url && isPath(String(entry.url))) return fileAt(String(entry.url), entry.name);
     if (entry?.url) return { ...entry, url: absolute(entry.url), name: entry.name ?? nameOf(absolute(entry.url)) };
     if (entry?.blob) return entry;
     throw new InputError('expected files, addresses or {name, bytes}', { kind: 'input', field: 'source', hint: null });
-  });
+  };
+  const files = await Promise.all(list.map(one));
   const found = chosen(files, null, 'the files');
   return { name: found.main.replace(/\..*$/, ''), ...found };
 }
@@ -63,8 +78,7 @@ export function ofList(list) {
 export async function atPath(path) {
   const { stat, readdir } = await nodeModule('fs/promises');
   const { join, basename, dirname } = await nodeModule('path');
-  const { fileURLToPath } = await nodeModule('url');
-  const place = path.startsWith('file:') ? fileURLToPath(path) : path;
+  const place = await placeOf(path);
   try {
     const isFolder = (await stat(place)).isDirectory();
     const folder = isFolder ? place : dirname(place);
@@ -74,6 +88,6 @@ export async function atPath(path) {
     return { name: basename(isFolder ? place : found.main).replace(/\.[^.]*$/, ''), ...found };
   } catch (cause) {
     if (cause?.code === undefined) throw cause;
-    throw new FileError(`${place}: ${cause.code === 'ENOENT' ? 'no such file or folder' : cause.message}`, { kind: 'file', cause, hint: 'check the path' });
+    throw unreadable(place, cause);
   }
 }

@@ -35,6 +35,10 @@ export class MemoryFile {
   }
 }
 
+/** Returns the error of a path that the system cannot read. */
+export const unreadable = (path, cause) =>
+  new FileError(`${path}: ${cause.code === 'ENOENT' ? 'no such file or folder' : cause.message}`, { kind: 'file', cause, hint: 'check the path' });
+
 /** A file on the disk, in Node, Deno and Bun. */
 export class PathFile {
   constructor(handle, size) {
@@ -44,7 +48,9 @@ export class PathFile {
 
   static async open(path) {
     const { open } = await nodeModule('fs/promises');
-    const handle = await open(path, 'r');
+    const handle = await open(path, 'r').catch((cause) => {
+      throw unreadable(path, cause);
+    });
     return new PathFile(handle, (await handle.stat()).size);
   }
 
