@@ -1,6 +1,6 @@
 // The events of a request.
 
-import { AbortError } from './errors.js';
+import { stopped } from './errors.js';
 
 /**
  * The events of a request, as an async iterable. Leaving the loop cancels the request. `text()`, `done()` and `all()` read it to its end.
@@ -12,21 +12,26 @@ export class Answer {
   #end = null;
   #id;
   #taken = 0;
+  #done = null;
+  #all = null;
+  /** The last event of the first continuation. */
+  #last = null;
 
   constructor(link, model, request, signal) {
     this.#link = link;
-    if (signal?.aborted) throw new AbortError();
+    if (signal?.aborted) throw stopped(signal);
     const { id, result } = link.begin('run', { model, request }, { onEvent: (event) => this.#push(event) });
     this.#id = id;
     const stop = () => {
       this.cancel();
-      this.#finish(new AbortError());
+      this.#finish(stopped(signal));
     };
     signal?.addEventListener('abort', stop, { once: true });
     result.then(() => this.#finish(null), (error) => this.#finish(error)).finally(() => signal?.removeEventListener('abort', stop));
   }
 
   #push(event) {
+    if (event.type === 'done' && event.index === 0) this.#last = event;
     this.#queue.push(event);
     this.#wake?.();
   }
@@ -61,18 +66,26 @@ export class Answer {
     }
   }
 
-  /** Returns the events of all continuations. */
-  async all() {
+  async #read() {
     const events = [];
     for await (const event of this) events.push(event);
     return events;
   }
 
+  /** Reads the events that nobody has read, to the end. */
+  async #drain() {
+    for await (const _ of this);
+  }
+
+  /** Returns the events of all continuations. */
+  all() {
+    return (this.#all ??= this.#read());
+  }
+
   /** Returns the last event of the first continuation: its text, thought, calls, tokens, usage and timings. */
   async done() {
-    let found = null;
-    for await (const event of this) if (event.type === 'done' && event.index === 0) found = event;
-    return found;
+    await (this.#all ?? (this.#done ??= this.#drain()));
+    return this.#last;
   }
 
   /** Returns the text of the first continuation. */

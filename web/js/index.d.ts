@@ -11,7 +11,7 @@ export type Source =
 
 export interface Progress {
   /**
-   * `check`: the test of the GPU; `wait`: another tab loads the same model; `download`: bytes from the network; `weights`: bytes that are quantised and
+   * `check`: cases of the test of the GPU; `wait`: another tab loads the same model; `download`: bytes from the network; `weights`: bytes that are quantised and
    * on the device; `kernels`: compiled kernels.
    */
   stage: 'check' | 'wait' | 'download' | 'weights' | 'kernels';
@@ -25,7 +25,7 @@ export interface Progress {
 export interface LoadOptions {
   onProgress?: (progress: Progress) => void;
   signal?: AbortSignal;
-  /** `auto` (the default), `gpu` or `cpu`. */
+  /** `auto` (the default), `gpu` or `cpu`. `auto` takes a hardware GPU, or else the CPU; `gpu` also takes a software adapter. */
   device?: 'auto' | 'gpu' | 'cpu' | (string & {});
   /** The format to which matrices are quantised while they load: `i8`, `i4`, `nf4`, `i8rc`, `i4-mixed`, with exceptions such as `i4,head=i8`. */
   quant?: string;
@@ -58,7 +58,7 @@ export interface LoadOptions {
   revalidate?: boolean;
   /** Bytes of the pieces in which files are cached. Default 16 MiB. */
   pieceBytes?: number;
-  /** The SHA-256 of the model's file, or of each file by name. It is compared when a file is cached. */
+  /** The SHA-256 of the model's file, or of each file by name. It is compared with the downloaded or cached file. */
   integrity?: string | Record<string, string>;
   /** Headers of all requests, such as `authorization`. */
   headers?: Record<string, string>;
@@ -220,6 +220,7 @@ export interface ModelInfo {
 }
 
 export interface RequestOptions {
+  /** Stops the request. The error is an AbortError, or the reason of the signal, such as the TimeoutError of `AbortSignal.timeout`. */
   signal?: AbortSignal;
 }
 

@@ -1,6 +1,6 @@
 // wingbeat: RWKV and GLM-4 on WebGPU, in browsers, Node and Deno.
 
-import { AbortError } from './errors.js';
+import { stopped } from './errors.js';
 import { linkTo } from './link.js';
 import { Model } from './model.js';
 
@@ -22,7 +22,7 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   let link = await linkTo(worker);
   // the last model may have been freed in the meantime
   if (link.dead) link = await linkTo(worker);
-  if (signal?.aborted) throw new AbortError();
+  if (signal?.aborted) throw stopped(signal);
   const assets = {
     wasm: absolute(wasm ?? new URL('./wingbeat_bg.wasm', import.meta.url)),
     world: absolute(world ?? new URL('./world.vocab', import.meta.url)),
@@ -36,12 +36,12 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
     // the load may have ended before the worker heard of the stop
     if (signal?.aborted) {
       await link.call('free', { model: id });
-      throw new AbortError();
+      throw stopped(signal);
     }
     return new Model(link, id, info);
   } catch (error) {
     link.release();
-    throw error;
+    throw signal?.aborted && error?.name === 'AbortError' ? stopped(signal) : error;
   } finally {
     signal?.removeEventListener('abort', stop);
   }

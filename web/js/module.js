@@ -4,6 +4,7 @@ import init, * as wasm from './wingbeat.js';
 import { AbortError, FileError, MemoryError, WingbeatError, unpacked } from './errors.js';
 import { isNode, nodeModule } from './node.js';
 import { useModule } from './sha256.js';
+import { renamed } from './words.js';
 
 export { wasm };
 
@@ -69,5 +70,6 @@ export const thrown = (error, { failure, signal } = {}) => {
   if (signal?.aborted) return new AbortError();
   if (failure) return failure;
   if (error instanceof WingbeatError) return error;
-  return error?.kind ? unpacked({ message: error.message, kind: error.kind, field: error.field ?? null, hint: error.hint ?? null }) : error;
+  if (!error?.kind) return error;
+  return unpacked({ message: renamed(error.message), kind: error.kind, field: error.field ?? null, hint: error.hint ? renamed(error.hint) : null });
 };

@@ -2,6 +2,7 @@
 
 import { FileError, InputError } from './errors.js';
 import { isNode, nodeModule } from './node.js';
+import { hintOfStatus } from './sources/request.js';
 
 const isPath = (file) => typeof file === 'string' && !/^[a-z][a-z0-9+.-]+:/i.test(file);
 
@@ -15,7 +16,7 @@ async function bytesOf(file) {
   }
   if (typeof file === 'string' || file instanceof URL) {
     const response = await fetch(file).catch((cause) => ({ ok: false, status: cause?.message ?? cause }));
-    if (!response.ok) throw new FileError(`${file}: expected a state, the server answered ${response.status}`, { kind: 'file', hint: 'check the address' });
+    if (!response.ok) throw new FileError(`${file}: expected a state, the server answered ${response.status}`, { kind: 'file', hint: hintOfStatus(response.status) });
     return new Uint8Array(await response.arrayBuffer());
   }
   const blob = typeof file?.getFile === 'function' ? await file.getFile() : file;

@@ -227,6 +227,94 @@ test('the page stays responsive while a model loads and writes', async () => {
   console.log(`  longest block of the page: ${longest.toFixed(1)} ms`);
 });
 
+test('the text of an answer can be asked for again', async () => {
+  const found = await run(async () => {
+    const ask = () => model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 });
+    const answer = ask();
+    const [one, two, done] = [await answer.text(), await answer.text(), await answer.done()];
+    const read = ask();
+    let text = '';
+    for await (const event of read) if (event.type === 'text') text += event.text;
+    const both = ask();
+    const events = await both.all();
+    return { one, two, done: done?.text, text, after: await read.text(), same: (await Promise.all([both.text(), both.all()]))[1].length === events.length };
+  });
+  assert.ok(found.one.length > 0);
+  assert.deepEqual([found.two, found.done, found.text, found.after, found.same], [found.one, found.one, found.one, found.one, true]);
+});
+
+test('a signal ends a request or a load with its own reason', async () => {
+  const found = await run(async () => {
+    const endless = { prompt: 'In the beginning', max_tokens: -1, ignore_eos: true, temperature: 0 };
+    const why = new Error('the user left');
+    const caught = (work) => work().then(() => null, (error) => error);
+    const late = await caught(() => model.generate(endless, { signal: AbortSignal.timeout(300) }).text());
+    const plain = new AbortController();
+    setTimeout(() => plain.abort(), 100);
+    const stopped = await caught(() => model.generate(endless, { signal: plain.signal }).text());
+    const own = new AbortController();
+    setTimeout(() => own.abort(why), 100);
+    const given = await caught(() => model.generate(endless, { signal: own.signal }).text());
+    const loading = await caught(() => load({ signal: AbortSignal.timeout(1) }));
+    return [late.name, stopped.name, stopped instanceof wingbeat.AbortError, given === why, loading.name];
+  });
+  assert.deepEqual(found, ['TimeoutError', 'AbortError', true, true, 'TimeoutError']);
+});
+
+test('developer messages are system messages', async () => {
+  const found = await run(async () => {
+    const ask = async (role) => {
+      const messages = [{ role, content: 'Be brief.' }, { role: 'user', content: 'light' }];
+      const { text, usage } = await model.chat({ messages, max_tokens: 6, temperature: 0 }).done();
+      return [text, usage.prompt_tokens];
+    };
+    return [await failed(() => ask('system')), await failed(() => ask('developer'))];
+  });
+  assert.ok(found[0][1] > 5, JSON.stringify(found));
+  assert.deepEqual(found[1], found[0]);
+});
+
+test('a schema allows no other properties, unless it says so', async () => {
+  const found = await run(async () => {
+    const schema = { type: 'object', properties: { n: { enum: [7] } }, required: ['n'] };
+    const tools = [{ type: 'function', function: { name: 'count', parameters: schema } }];
+    // the prompt asks for another property, and the bias for what follows an open object: a comma
+    const [comma] = await model.tokenize(',');
+    const request = { messages: [{ role: 'user', content: 'light' }], max_tokens: 40, temperature: 0, logit_bias: { [comma]: 100 } };
+    const format = (json_schema) => ({ ...request, response_format: { type: 'json_schema', json_schema } });
+    const json = async (schema) => Object.keys(JSON.parse(await model.chat(format(schema)).text()));
+    const call = await failed(() => model.chat({ ...request, max_tokens: 200, format: 'g1', tools, tool_choice: 'required' }).done());
+    return { closed: await json({ schema }), open: await json({ schema: { ...schema, additionalProperties: true } }), call: call.calls?.map((call) => call.arguments) ?? call, text: call.text };
+  });
+  assert.deepEqual(found.closed, ['n']);
+  assert.ok(found.open.length > 1, JSON.stringify(found));
+  assert.deepEqual(found.call.map((text) => Object.keys(JSON.parse(text))), [['n']], JSON.stringify(found));
+});
+
+test('hints name what this package has', async () => {
+  const found = await run(async () => {
+    const weights = new Uint8Array(await (await fetch(files[0])).arrayBuffer());
+    const state = await failed(() => model.states.load('a', weights));
+    const ids = await wingbeat.load([{ name: 'model.safetensors', bytes: weights }], { device: 'cpu' });
+    const none = await failed(() => ids.generate({ prompt: 'a', max_tokens: 1 }).text());
+    await ids.free();
+    return [state, none];
+  });
+  assert.match(found[0].hint, /`model\.states\.export`/, JSON.stringify(found));
+  assert.match(found[1].hint ?? '', /one of the files: `load\(\[model, vocabulary\]\)`/, JSON.stringify(found));
+  for (const { hint } of found) assert.doesNotMatch(hint, /Session|--|doctor|`vocab`|`model`/);
+});
+
+test('a GPU has a name', async () => {
+  const found = await run(async () => {
+    const other = await load({ device: 'gpu', selfTest: false });
+    const { name, why } = other.info.device;
+    await other.free();
+    return { name, why };
+  });
+  assert.ok(found.name.length > 0 && found.why.startsWith(`${found.name} (`), JSON.stringify(found));
+});
+
 test('a lost device is replaced once, and its texts say so', async () => {
   const lost = await open(browser, server.url);
   await watchDevices(lost);

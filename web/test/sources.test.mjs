@@ -161,6 +161,10 @@ test('a busy server is asked again, and one that stays busy is named', async () 
   assert.match((await load(tinyAt(server.url))).error?.message ?? '', /answered 429/);
   server.fault = (_, path) => (isWeights(path) ? { status: 403 } : {});
   assert.match((await load(tinyAt(server.url))).error?.hint ?? '', /authorization/);
+  for (const [status, hint] of [[500, 'the server failed: try again later'], [429, 'the server is busy: try again later'], [404, 'check the address']]) {
+    server.fault = (_, path) => (isWeights(path) ? { status, after: '0.01' } : {});
+    assert.equal((await load(tinyAt(server.url))).error?.hint, hint);
+  }
 });
 
 test('near ranges are joined, and at most six requests run at once', async () => {

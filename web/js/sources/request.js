@@ -53,10 +53,16 @@ export async function request(url, { signal, headers, method = 'GET', isKept = f
   }
 }
 
+/** Says what to do about the status of an answer that is no success. */
+export const hintOfStatus = (status) => {
+  if (status === 429) return 'the server is busy: try again later';
+  return status >= 500 ? 'the server failed: try again later' : 'check the address';
+};
+
 /** Returns the error of an answer that is no success. */
 export const refused = (url, response) => {
   const needsKey = response.status === 401 || response.status === 403;
-  const hint = needsKey ? 'the file needs a permission: send it with `headers: {authorization: "Bearer …"}`, or download the file and load that' : 'check the address';
+  const hint = needsKey ? 'the file needs a permission: send it with `headers: {authorization: "Bearer …"}`, or download the file and load that' : hintOfStatus(response.status);
   return new FileError(`${url}: expected the file, the server answered ${response.status} ${response.statusText}`.trim(), { kind: 'file', hint });
 };
 
