@@ -7,7 +7,7 @@ import { duration, size } from './words.js';
 const TITLES = { check: 'Test of the GPU', download: 'Download', weights: 'Weights: converted and copied to the device', kernels: 'Kernels' };
 
 const words = ({ stage, loaded, total, rate }) => {
-  if (stage === 'check') return loaded < total ? 'compares it with the CPU' : 'done';
+  if (stage === 'check') return loaded < total ? `compares it with the CPU${loaded ? `: ${loaded} of ${total} cases` : ''}` : 'done';
   if (stage === 'kernels') return `${loaded} of ${total}`;
   const left = rate > 0 ? (total - loaded) / rate : 0;
   return [`${size(loaded)} of ${size(total)}`, rate > 0 && `${size(rate)}/s`, left > 2 && `${duration(left)} left`].filter(Boolean).join(' · ');
@@ -34,7 +34,7 @@ export const begin = (name) => {
     const quarter = total ? Math.floor((loaded / total) * 4) * 25 : 0;
     if (announced.get(stage) === quarter) return;
     announced.set(stage, quarter);
-    if (stage === 'check') return say(quarter ? 'The GPU is tested.' : 'The GPU is being tested.');
+    if (stage === 'check' && [0, 100].includes(quarter)) return say(quarter ? 'The GPU is tested.' : 'The GPU is being tested.');
     say(`${(TITLES[stage] ?? stage).replace(/:.*/, '')}: ${quarter} %.`);
   };
 
@@ -47,8 +47,8 @@ export const begin = (name) => {
         byId('start-stages').append(rows.get(stage).element);
       }
       const { bar, numbers } = rows.get(stage);
-      // the test of the GPU has no parts, so its bar only moves
-      if (stage === 'check' && event.loaded < event.total) bar.removeAttribute('value');
+      // the number of cases is known after the first one; until then the bar only moves
+      if (stage === 'check' && !event.loaded) bar.removeAttribute('value');
       else bar.value = event.total ? event.loaded / event.total : 0;
       numbers.textContent = words(event);
       announce(event);

@@ -43,11 +43,38 @@ const noAdapter = () => ({
 /** Returns an adapter of this place, or null. */
 async function adapterOf(gpu) {
   try {
-    return await gpu.requestAdapter({ powerPreference: 'high-performance' });
+    return await gpu?.requestAdapter({ powerPreference: 'high-performance' });
   } catch {
     return null;
   }
 }
+
+/** Returns what users call an adapter. Browsers hide some of its names, or all. */
+export const nameOf = ({ info }) => {
+  const { vendor, architecture, device, description } = info ?? {};
+  return description || [vendor, architecture].filter(Boolean).join(' ') || device || 'WebGPU';
+};
+
+const SOFTWARE = /swiftshader|llvmpipe|lavapipe|softpipe|microsoft basic render/i;
+
+/** Returns whether an adapter computes on the CPU. Browsers mark such adapters, but not all of them. */
+const isSoftware = (adapter) => {
+  const { vendor, architecture, device, description, isFallbackAdapter } = adapter.info ?? {};
+  return Boolean(isFallbackAdapter ?? adapter.isFallbackAdapter) || SOFTWARE.test([vendor, architecture, device, description].join(' '));
+};
+
+/** Returns the name of this place's adapter. */
+export const gpuName = async () => {
+  const adapter = await adapterOf(globalThis.navigator?.gpu);
+  return adapter ? nameOf(adapter) : 'WebGPU';
+};
+
+/** Returns why `auto` takes the CPU although there is an adapter, or null. A software adapter is slower than the CPU, and its test takes many seconds. */
+export const whyNot = async () => {
+  const adapter = await adapterOf(globalThis.navigator?.gpu);
+  if (!adapter || !isSoftware(adapter)) return null;
+  return `only a software adapter was found (${nameOf(adapter)}), which is slower; \`device: "gpu"\` uses it`;
+};
 
 /** Prepares the GPU for the module. Throws if `device` asks for a GPU and there is none. */
 export async function settled(device) {
@@ -75,15 +102,15 @@ export async function check({ bytes = 0 } = {}) {
   if (!gpu) return Object.assign(report, missing());
   const adapter = await adapterOf(gpu);
   if (!adapter) return Object.assign(report, noAdapter());
-  const { vendor, architecture, device, description, isFallbackAdapter } = adapter.info ?? {};
+  const { vendor, architecture, device, description } = adapter.info ?? {};
   const limits = Object.fromEntries(
     ['maxBufferSize', 'maxStorageBufferBindingSize', 'maxComputeInvocationsPerWorkgroup', 'maxComputeWorkgroupStorageSize', 'maxStorageBuffersPerShaderStage'].map((name) => [name, adapter.limits[name]]),
   );
   const features = ['shader-f16', 'subgroups', 'timestamp-query'].filter((name) => adapter.features.has(name));
-  report.gpu = { vendor, architecture, device, description, isFallback: Boolean(isFallbackAdapter ?? adapter.isFallbackAdapter), features, limits };
-  const name = [vendor, architecture].filter(Boolean).join(' ') || 'a GPU';
+  report.gpu = { vendor, architecture, device, description, isFallback: isSoftware(adapter), features, limits };
+  const name = nameOf(adapter);
   if (report.gpu.isFallback) {
-    report.verdict = `The GPU is emulated by software (${name}), which is slow.`;
+    report.verdict = `Only a software adapter was found (${name}), so only small models run, on the CPU.`;
     report.hint = 'switch on hardware acceleration in the settings of the browser';
     report.ok = true;
     return report;

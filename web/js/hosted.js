@@ -2,10 +2,11 @@
 
 import { alone } from './cache/lock.js';
 import { AbortError, DeviceError, InputError } from './errors.js';
-import { settled } from './gpu.js';
+import { gpuName, settled, whyNot } from './gpu.js';
 import { checkMemory } from './memory.js';
 import { start, thrown, wasm, worldVocabulary } from './module.js';
 import { refusal, wrong } from './selftest.js';
+import { renamed } from './words.js';
 import { find } from './sources/find.js';
 import { open } from './sources/open.js';
 
@@ -70,31 +71,57 @@ export class Hosted {
       return model;
     } catch (error) {
       model?.free();
-      throw thrown(error, { failure: files.failure, signal });
+      const known = thrown(error, { failure: files.failure, signal });
+      const isParsed = Boolean(model || files.failure);
+      throw isParsed || known?.kind !== 'file' ? known : await this.dropped(known, files);
     } finally {
       await files.close();
     }
   }
 
+  /** Drops files from the cache that cannot be parsed: a server may have sent a page, or an older file. */
+  async dropped(error, files) {
+    await files.close();
+    const isGone = await files.forget(error.message).catch(() => false);
+    const hint = 'the file was removed from the cache: check the address, and load it again; `revalidate: true` asks the server whether cached files have changed';
+    if (isGone) error.hint = error.hint ? `${error.hint}; ${hint}` : hint;
+    return error;
+  }
+
   /** Returns the device in place of the one that was asked for: the CPU if the GPU computes wrongly and the model is small. */
   async trusted(found, signal) {
     const { device = 'auto', selfTest = true, quant, class: kernels } = this.options;
+    this.why = device === 'auto' && !kernels ? await whyNot() : null;
+    if (this.why) return 'cpu';
     if (device === 'cpu' || selfTest === false) return null;
     this.progress?.({ stage: 'check', loaded: 0, total: 1 });
-    const problem = await wrong({ class: kernels, quant, signal }).catch((error) => {
+    const onCase = (loaded, total) => {
+      if (signal?.aborted) throw new AbortError();
+      this.progress?.({ stage: 'check', loaded, total });
+    };
+    const problem = await wrong({ class: kernels, quant, signal, onCase }).catch((error) => {
       throw thrown(error, { signal });
     });
-    this.progress?.({ stage: 'check', loaded: 1, total: 1 });
     if (!problem) return null;
     const bytes = found.files.reduce((sum, { size, blob, bytes }) => sum + (size ?? blob?.size ?? bytes?.length ?? 0), 0);
     if (device !== 'auto' || bytes > SMALL_BYTES) throw refusal(problem);
+    this.why = 'the GPU computes wrongly';
     this.note = `the GPU computes wrongly and is not used: ${problem}`;
     return 'cpu';
   }
 
-  described() {
+  async described() {
     const info = JSON.parse(this.model.info());
+    const { device } = info;
     if (this.note) info.notes.push(this.note);
+    if (this.why) device.why = `cpu, because ${this.why}`;
+    // browsers tell the module no name
+    if (device.backend === 'webgpu' && !device.name) {
+      device.name = await gpuName();
+      device.why = device.why.replace(/^ \(/, `${device.name} (`);
+    }
+    info.notes = info.notes.map(renamed);
+    info.vocab_hint &&= renamed(info.vocab_hint);
     return info;
   }
 

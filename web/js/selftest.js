@@ -30,11 +30,14 @@ const formatOf = (quant) => /^(i8rc|i8|i4|nf4)/.exec(quant ?? '')?.[1] ?? null;
 
 /**
  * Tests the GPU of this place, unless it was tested before. Returns null if it computes right, or if there is none; otherwise a text that says what is
- * wrong.
+ * wrong. Calls `onCase(done, total)` after each case, and once if no case has to run. An error that it throws ends the test.
  */
-export async function wrong({ class: kernels = '', quant, signal } = {}) {
+export async function wrong({ class: kernels = '', quant, signal, onCase } = {}) {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter?.({ powerPreference: 'high-performance' }).catch(() => null);
-  if (!adapter) return null;
+  if (!adapter) {
+    onCase(1, 1);
+    return null;
+  }
   const { vendor = '', architecture = '', device = '', description = '' } = adapter.info ?? {};
   const features = ['shader-f16', 'subgroups'].filter((name) => adapter.features.has(name));
   const formats = ['f16', formatOf(quant)].filter(Boolean);
@@ -42,10 +45,10 @@ export async function wrong({ class: kernels = '', quant, signal } = {}) {
   if (!known.has(key)) for (const [name, result] of await stored()) known.set(name, result);
   if (!known.has(key)) {
     if (signal?.aborted) return null;
-    const { wrong } = JSON.parse(await wasm.self_test(kernels, formats.join(), true));
+    const { wrong } = JSON.parse(await wasm.self_test(kernels, formats.join(), true, onCase));
     known.set(key, wrong.slice(0, 3));
     await store(known);
-  }
+  } else onCase(1, 1);
   const found = known.get(key);
   return found.length ? found.join('; ') : null;
 }

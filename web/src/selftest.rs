@@ -2,6 +2,7 @@
 
 use crate::error::js;
 use crate::options::open_gpu;
+use js_sys::Function;
 use serde_json::json;
 use std::sync::Arc;
 use wasm_bindgen::prelude::*;
@@ -10,24 +11,28 @@ use wingbeat::low_level::quant;
 use wingbeat::low_level::words::WORDS;
 
 /// Runs one case of every word (`few`), or all cases of a quick test, with weights of each of `formats` (names with commas). Returns JSON:
-/// `{cases, wrong: [text]}`. `class` chooses the kernels; an empty text takes those that suit the GPU.
+/// `{cases, wrong: [text]}`. `class` chooses the kernels; an empty text takes those that suit the GPU. `progress(done, total)` is called after each case.
+/// An error that it throws ends the test.
 #[wasm_bindgen]
-pub async fn self_test(class: &str, formats: &str, few: bool) -> Result<String, JsValue> {
+pub async fn self_test(class: &str, formats: &str, few: bool, progress: &Function) -> Result<String, JsValue> {
     let device = Arc::new(open_gpu(Some(class).filter(|class| !class.is_empty()), false).await.map_err(js)?);
-    let (mut n, mut wrong) = (0, Vec::new());
+    let most = if few { 1 } else { usize::MAX };
+    let mut all = Vec::new();
     for name in formats.split(',') {
         let format = quant::find(name).map_err(js)?;
         for word in WORDS {
-            let most = if few { 1 } else { usize::MAX };
-            for case in cases(word, format, Extent::Quick).into_iter().take(most) {
-                n += 1;
-                match run_async(case, format, &device).await {
-                    Ok(outcome) if outcome.is_right() => {}
-                    Ok(o) => wrong.push(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),
-                    Err(e) => wrong.push(format!("{}: {e}", word.name)),
-                }
-            }
+            all.extend(cases(word, format, Extent::Quick).into_iter().take(most).map(|case| (word, format, case)));
         }
+    }
+    let n = all.len();
+    let mut wrong = Vec::new();
+    for (i, (word, format, case)) in all.into_iter().enumerate() {
+        match run_async(case, format, &device).await {
+            Ok(outcome) if outcome.is_right() => {}
+            Ok(o) => wrong.push(format!("{}: expected an error of at most {:.0e}, found {:.1e}", o.case, o.bound, o.error)),
+            Err(e) => wrong.push(format!("{}: {e}", word.name)),
+        }
+        progress.call2(&JsValue::NULL, &(i + 1).into(), &n.into())?;
     }
     Ok(json!({"cases": n, "wrong": wrong}).to_string())
 }

@@ -47,6 +47,7 @@ afterEach(async () => {
 
 const load = (source, options) => loadIn(page, source, options);
 const files = () => tinyAt(server.url);
+const wingbeatIn = (work) => page.evaluate(`import('/pkg/index.js').then(${work})`);
 const bytesAsked = () =>
   server.log
     .filter(({ path, range }) => path.endsWith('.safetensors') && range && range !== 'bytes=0-0')
@@ -120,6 +121,48 @@ test('a file with another hash than announced is refused and not kept', async ()
   assert.match(error?.message ?? '', /expected the SHA-256/);
   server.fault = null;
   assert.equal((await load(files(), { integrity: { 'tiny-rwkv7.safetensors': digest } })).hash, HASH);
+});
+
+test('a file that cannot be parsed is not kept, and the next load asks again', async () => {
+  await fresh();
+  const page = Buffer.from(`<!doctype html><title>Please log in</title>${'<p>text</p>'.repeat(100)}`);
+  // a server that calls its page a file, and one that says what it is
+  for (const [type, want] of [[undefined, /tiny-rwkv7\.safetensors/], ['text/html; charset=utf-8', /the server sent a web page/]]) {
+    server.fault = (_, path) => (path.endsWith('.safetensors') ? { instead: page, type } : {});
+    const { error } = await load(files());
+    assert.equal(error?.kind, 'file', JSON.stringify(error));
+    assert.match(error.message, want);
+    if (!type) assert.match(error.hint, /removed from the cache.*`revalidate: true`/);
+    server.fault = null;
+    assert.equal((await load(files())).hash, HASH);
+    await load(files());
+    // the vocabulary was right, and stays
+    const { n } = await wingbeatIn(async (wingbeat) => ({ n: await wingbeat.cache.remove(location.origin + '/tiny/tiny-rwkv7.safetensors') }));
+    assert.equal(n, 1);
+    assert.equal(server.log.filter(({ path }) => path.endsWith('vocab.txt')).length, 2, JSON.stringify(server.log));
+  }
+});
+
+test('a model that cannot run stays in the cache', async () => {
+  await fresh();
+  const error = () => load(files(), { quant: 'i5' });
+  assert.equal((await load(files())).hash, HASH);
+  server.log.length = 0;
+  assert.equal((await error()).error.name, 'InputError');
+  assert.equal((await load(files())).hash, HASH);
+  assert.equal(server.count('/tiny/'), 0);
+});
+
+test('`integrity` is compared with a file that is in the cache, too', async () => {
+  await fresh();
+  assert.equal((await load(files())).hash, HASH);
+  assert.equal((await load(files(), { integrity: digest })).hash, HASH);
+  assert.equal(server.log.filter(({ path, range }) => path.endsWith('.safetensors') && range === 'bytes=0-0').length, 1);
+  await wingbeatIn((wingbeat) => wingbeat.cache.remove());
+  assert.equal((await load(files())).hash, HASH);
+  const { error } = await load(files(), { integrity: '0'.repeat(64) });
+  assert.match(error?.message ?? '', /expected the SHA-256 0{64}, found/);
+  assert.match(error.hint, /`integrity`/);
 });
 
 test('a repository of the hub', async () => {

@@ -19,7 +19,7 @@ for (const [kernels, formats] of [
       const run = async (kernels, formats) => {
         const wasm = await import('/pkg/wingbeat.js');
         await wasm.default();
-        return JSON.parse(await wasm.self_test(kernels, formats, false));
+        return JSON.parse(await wasm.self_test(kernels, formats, false, () => {}));
       };
       const { cases, wrong } = await page.evaluate(run, kernels, formats);
       console.log(`  ${cases} cases`);

@@ -8,7 +8,7 @@ const TYPES = { '.html': 'text/html', '.js': 'text/javascript', '.mjs': 'text/ja
 
 /**
  * Serves `folders` (`{'/pkg': path}`). `state.fault(request, path)` may return a fault: `{status, after}` (with `Retry-After`), `{cutAfter: bytes}`,
- * `{whole: true}` (no ranges), `{flip: offset}`, `{etag: version}`, `{shift: n}` (other bytes than asked for), `{delay: ms}`.
+ * `{whole: true}` (no ranges), `{flip: offset}`, `{etag: version}`, `{shift: n}` (other bytes than asked for), `{delay: ms}`, `{instead: bytes, type}`.
  */
 export async function serve(folders, headers = {}) {
   const state = { log: [], fault: null };
@@ -22,7 +22,8 @@ export async function serve(folders, headers = {}) {
       response.setHeader('content-type', 'text/html');
       return response.end('<!doctype html><html lang="en"><title>test</title><body></body></html>');
     }
-    const content = typeof folders[prefix] === 'function' ? folders[prefix](path) : null;
+    const fault = state.fault?.(request, path) ?? {};
+    const content = fault.instead ?? (typeof folders[prefix] === 'function' ? folders[prefix](path) : null);
     if (content && extname(path) === '.html') {
       response.setHeader('content-type', 'text/html');
       return response.end(content);
@@ -33,14 +34,13 @@ export async function serve(folders, headers = {}) {
       return response.end();
     }
     const size = content ? content.length : statSync(file).size;
-    const fault = state.fault?.(request, path) ?? {};
     if (fault.delay) await new Promise((done) => setTimeout(done, fault.delay));
     if (fault.status) {
       response.statusCode = fault.status;
       if (fault.after) response.setHeader('retry-after', fault.after);
       return response.end();
     }
-    response.setHeader('content-type', TYPES[extname(path)] ?? 'application/octet-stream');
+    response.setHeader('content-type', fault.type ?? TYPES[extname(path)] ?? 'application/octet-stream');
     response.setHeader('etag', `"${size}-${fault.etag ?? 1}"`);
     const asked = /^bytes=(\d+)-(\d*)$/.exec(request.headers.range ?? '');
     let [start, end] = [0, size - 1];

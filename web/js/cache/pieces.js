@@ -34,7 +34,9 @@ export class CachedFile {
       }
       await journal.save({ url, size, etag, expected, isRanged, pieceBytes, hashes: [], isVerified: false, at: Date.now() });
     }
-    const entry = { ...journal.value, expected: journal.value.expected ?? expected };
+    // a file that was cached without a hash is compared with the hash that is known now
+    const isVerified = journal.value.isVerified && (!expected || journal.value.expected === expected);
+    const entry = { ...journal.value, expected: journal.value.expected ?? expected, isVerified };
     return Object.assign(new CachedFile(), { url, folder, journal, entry, source, size, signal, held: new Map(), pending: new Map(), checked: new Set(), wanted: new Set() });
   }
 
@@ -100,7 +102,7 @@ export class CachedFile {
     const digest = await sha256(bytes);
     const hash = this.entry.hashes[i];
     if (hash && this.entry.isVerified && digest !== hash) {
-      throw new FileError(`${this.url}: the file on the server is not the one in the cache any more`, { kind: 'file', hint: 'remove it with `wingbeat.cache.remove`, and load it again' });
+      throw new FileError(`${this.url}: the file on the server is not the one in the cache any more`, { kind: 'file', hint: 'load it with `revalidate: true`, which fetches the new file' });
     }
     await write(this.folder, String(i), bytes);
     this.entry.hashes[i] = digest;
@@ -169,7 +171,7 @@ export class CachedFile {
       const found = hasher.digest();
       if (found !== this.entry.expected) {
         await remove(this.url);
-        throw new FileError(`${this.url}: expected the SHA-256 ${this.entry.expected}, found ${found}`, { kind: 'file', hint: 'the file was damaged on its way, or has changed: load it again' });
+        throw new FileError(`${this.url}: expected the SHA-256 ${this.entry.expected}, found ${found}`, { kind: 'file', hint: 'the file was damaged on its way, has changed, or `integrity` is of another file; it is not kept: load it again' });
       }
     }
     this.entry.isVerified = true;

@@ -24,6 +24,10 @@ export async function stat(url, options = {}) {
   // an empty file has no byte 0
   if (response.status === 416 && /\/0$/.test(response.headers.get('content-range') ?? '')) return { size: 0, etag: versionOf(response), ranged: true };
   if (!response.ok) throw refused(url, response);
+  if (/^text\/html\b/i.test(response.headers.get('content-type') ?? '')) {
+    await response.body?.cancel();
+    throw new FileError(`${url}: expected the file, the server sent a web page`, { kind: 'file', hint: 'check the address: it may name a page about the file, or need a permission' });
+  }
   const etag = versionOf(response);
   const range = contentRange(response);
   const length = lengthOf(response);

@@ -2,7 +2,7 @@
 
 import { FileError } from '../errors.js';
 import { CachedFile } from '../cache/pieces.js';
-import { entryOf, isWhole } from '../cache/entries.js';
+import { entryOf, isWhole, remove } from '../cache/entries.js';
 import { fits, isAvailable } from '../cache/opfs.js';
 import { VOCABULARY } from './choose.js';
 import { UrlFile, stat } from './http.js';
@@ -140,6 +140,14 @@ export async function open(found, { onDownload, cache = true, world, integrity, 
     async complete() {
       for (const file of opened) await file.complete?.();
       await found.keep?.();
+    },
+    /** Removes from the cache what the module could not parse. `message` names the file, or none. Returns whether anything was removed. */
+    async forget(message) {
+      if (!useCache) return false;
+      const cached = found.files.filter((file) => file.url);
+      const named = cached.filter(({ name }) => message.includes(name));
+      const gone = await Promise.all((named.length ? named : cached).map(({ url }) => remove(url)));
+      return gone.some(Boolean);
     },
     close,
   };
