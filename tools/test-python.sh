@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Python package: installs a wheel into a fresh virtual environment, without Rust in PATH, and runs python/tests there.
 # usage: test-python.sh [short|long] [PYTEST ARGUMENT…]
-#   short: the wheel of `wheel.sh quick`. long: that of `wheel.sh release`, with torch, the package rwkv and lm-evaluation-harness beside it
+#   short: the wheel of `wheel.sh quick`. long: that of `wheel.sh release`, with torch and the package rwkv beside it
 # Without Python 3.10 or its packages it prints SKIPPED; with WINGBEAT_REQUIRE_PYTHON=1 that is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -13,12 +13,12 @@ length=short
 case "${1:-}" in short | long) length=$1; shift ;; esac
 python=${PYTHON:-python3}
 "$python" -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || skip "Python 3.10 or later is missing"
-packages=(pytest mypy pyright typing_extensions tqdm 'ray[data,serve]==2.60.0')
+packages=(pytest mypy pyright typing_extensions tqdm 'ray[data,serve]==2.60.0' lm_eval==0.4.13)
 if [ "$length" = short ]; then
   kind=quick pattern='wingbeat-*-abi3-linux_*.whl'
 else
   kind=release pattern='wingbeat-*-abi3-*manylinux*.whl'
-  packages+=(torch rwkv==0.8.32 safetensors lm_eval==0.4.13)
+  packages+=(torch rwkv==0.8.32 safetensors)
 fi
 status=0
 tools/wheel.sh "$kind" || status=$?

@@ -45,17 +45,23 @@ pytestmark = pytest.mark.filterwarnings("default")
 
 
 @pytest.fixture(scope="module")
-def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    import lm_eval.tasks
-
-    import wingbeat.lm_eval  # noqa: F401  registers the model
-
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the tasks."""
     folder = tmp_path_factory.mktemp("tasks")
     os.environ["HF_HOME"] = os.fspath(folder)
     data = folder / "data.jsonl"
     data.write_text("".join(json.dumps(doc) + "\n" for doc in DOCS))
     for task in (CHOICES, TEXTS, ROLLING):
         (folder / (task[6:11].strip() + ".yaml")).write_text((task + COMMON).format(data=data))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(folder: Path) -> dict[str, Any]:
+    import lm_eval.tasks
+
+    import wingbeat.lm_eval  # noqa: F401  registers the model
+
     tasks = lm_eval.tasks.TaskManager(include_path=os.fspath(folder), include_defaults=False)
     options = {"path": "embedded", "device": "cpu", "dtype": "f32"}
     return lm_eval.simple_evaluate(  # type: ignore[no-any-return]
@@ -154,6 +160,38 @@ def test_texts_and_rolling_likelihoods(found: dict[str, Any]) -> None:
             assert float(answer) == pytest.approx(want_sum, abs=1e-3)
 
 
-def test_the_command_registers_the_model() -> None:
-    done = subprocess.run([sys.executable, "-m", "wingbeat.lm_eval", "--help"], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0 and "lm" in done.stdout
+@pytest.mark.parametrize("arguments", ["--model_args path=embedded,device=cpu", "--model_args path=embedded,batch_size=4 --device cpu --batch_size 2"])
+def test_the_command_of_the_page_runs(folder: Path, arguments: str) -> None:
+    command = [sys.executable, "-m", "wingbeat.lm_eval", "run", "--model", "wingbeat", *arguments.split()]
+    command += ["--include_path", os.fspath(folder), "--tasks", "choices", "texts", "--output_path", os.fspath(folder / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"\|choices *\|.*\|acc *\|.* 1\|", done.stdout) and re.search(r"\|texts *\|", done.stdout), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "harness", "device", "slots"),
+    [
+        ("path=embedded,device=cpu", "cuda:0", "cpu", 3),
+        ("path=embedded,device=cpu,batch_size=5", "cuda:1", "cpu", 5),
+        ("path=embedded", "cpu", "cpu", 3),
+        ("path=embedded,strategy=cpu fp32", "cuda:0", "cpu", 3),
+        ("path=embedded,strategy=cpu fp32", "cpu", "cpu", 3),
+    ],
+)
+def test_arguments_of_the_model_replace_those_of_the_harness(arguments: str, harness: str, device: str, slots: int) -> None:
+    from lm_eval.utils import simple_parse_args_string
+
+    from wingbeat.lm_eval import WingbeatLM
+
+    beside = {"device": harness, "batch_size": 3, "max_batch_size": None}
+    for made in (WingbeatLM.create_from_arg_string(arguments, beside), WingbeatLM.create_from_arg_obj(simple_parse_args_string(arguments), beside)):
+        info = made.model.info
+        assert (info.device.id, info.slots, made.batch_size) == (device, slots, slots)
+        made.model.close()
+
+
+def test_devices_of_torch_are_gpus() -> None:
+    from wingbeat.lm_eval import _device
+
+    assert [_device(name) for name in ("cuda", "cuda:1", "mps", "cpu", "gpu:2")] == ["gpu", "gpu:1", "gpu", "cpu", "gpu:2"]

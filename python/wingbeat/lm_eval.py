@@ -1,7 +1,7 @@
-"""A model for lm-evaluation-harness: `lm_eval --model wingbeat --model_args path=…,device=…,quant=…`.
+"""A model for lm-evaluation-harness: `python -m wingbeat.lm_eval run --model wingbeat --model_args path=…,device=…,quant=… --tasks …`.
 
-Versions of the harness that do not read entry points need `python -m wingbeat.lm_eval` in place of `lm_eval`, or `import wingbeat.lm_eval` before
-`lm_eval.simple_evaluate(model="wingbeat", …)`.
+The command `lm_eval` of version 0.4.13 finds models in its own list only. This module adds the model and runs the same command. In a program, `import
+wingbeat.lm_eval` before `lm_eval.simple_evaluate(model="wingbeat", …)`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from lm_eval.api.model import TemplateLM
 from lm_eval.api.registry import register_model
 from lm_eval.models.utils import normalize_gen_kwargs
-from lm_eval.utils import get_rolling_token_windows, make_disjoint_window
+from lm_eval.utils import get_rolling_token_windows, make_disjoint_window, simple_parse_args_string
 from tqdm import tqdm
 
 from .answer import Answer
@@ -23,6 +23,10 @@ from .requests import Settings
 
 if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
+    from typing_extensions import Self
+
+# The device that the command passes if `--device` is not given. It says nothing about the device that the user wants.
+_DEFAULT_DEVICE = "cuda:0"
 
 # Requests whose shared beginnings are looked for together. More of them share more, fewer show progress sooner.
 _TOGETHER = 1024
@@ -59,6 +63,20 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
         self.max_length: int = int(max_length or self.model.info.context or _NO_LIMIT)
         self.max_gen_toks: int = int(max_gen_toks)
         self._ignored: set[str] = set()
+
+    @classmethod
+    def create_from_arg_string(cls, arg_string: str, additional_config: Mapping[str, Any] | None = None) -> Self:
+        """Opens the model that `--model_args` names, as one text."""
+        return cls.create_from_arg_obj(simple_parse_args_string(arg_string), additional_config)
+
+    @classmethod
+    def create_from_arg_obj(cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None) -> Self:
+        """Opens the model that `--model_args` names. The harness passes its own arguments in `additional_config`; those of `--model_args` replace them."""
+        of_harness = {name: value for name, value in (additional_config or {}).items() if value is not None}
+        device = of_harness.pop("device", None)
+        if device is not None and device != _DEFAULT_DEVICE and "strategy" not in arg_dict:
+            of_harness["device"] = _device(str(device))
+        return cls(**{**of_harness, **arg_dict})
 
     @property
     def tokenizer_name(self) -> str:
@@ -157,6 +175,12 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
             # The harness asks for the bare distribution: without the penalties and the nucleus of the model's family.
             bare = {"top_p": 1.0, "top_k": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
             yield {**bare, **asked, "tokens": tokens[-room:], "stop": until, "max_tokens": most}
+
+
+def _device(name: str) -> str:
+    """Returns what `--device` names. Torch counts the GPUs of one vendor, so its names mean the GPU with the same number."""
+    kind, _, number = name.partition(":")
+    return f"gpu:{number}" if kind == "cuda" and number else "gpu" if kind in ("cuda", "mps") else name
 
 
 if __name__ == "__main__":
