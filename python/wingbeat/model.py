@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import AsyncIterable, Iterable, Mapping, Sequence
 from math import exp
 from types import TracebackType
@@ -70,6 +71,9 @@ class Model:
     ) -> None:
         from ._native import Model as Native
 
+        if sys.platform == "linux":
+            # A layer of Mesa that sorts GPUs prints to stderr whenever Vulkan starts. The command `wingbeat` disables the layer, too.
+            os.environ.setdefault("NODEVICE_SELECT", "1")
         options = dict(options)
         if options.get("device") is None and options.get("strategy") is None and os.environ.get("WINGBEAT_DEVICE"):
             options["device"] = os.environ["WINGBEAT_DEVICE"]

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, MutableMapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from .events import SavedState
 
@@ -22,6 +23,20 @@ class State:
 
     def __len__(self) -> int:
         return len(self.data)
+
+    def __repr__(self) -> str:
+        described = self._described()
+        parts = [f"{described[name]}{after}" for name, after in (("architecture", ""), ("n_tokens", " tokens")) if name in described]
+        return f"<wingbeat.State {', '.join([*parts, f'{len(self.data)} bytes'])}>"
+
+    def _described(self) -> dict[str, Any]:
+        """Returns the metadata of the file (docs/state-files.md), or an empty mapping if these bytes are no state file."""
+        end = 8 + int.from_bytes(self.data[:8], "little")
+        try:
+            described = json.loads(self.data[8:end])["__metadata__"]
+        except (ValueError, KeyError, TypeError, RecursionError):
+            return {}
+        return described if isinstance(described, dict) else {}
 
     def save(self, path: PathLike) -> None:
         """Writes the state to a file."""
