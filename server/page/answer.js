@@ -176,7 +176,8 @@ async function* reliable(source, c, node, { signal, live, changed }) {
   }
 }
 
-const ENDING = ['finish', 'error', 'usage', 'timings', 'rate'];
+const COUNTS = ['usage', 'timings', 'rate'];
+const ENDING = ['finish', 'error', ...COUNTS];
 
 /** Removes what describes the end of an answer. Returns it, for an answer that cannot be continued. */
 const prepare = (node, how) => {
@@ -196,8 +197,8 @@ const fail = (node, error) => {
 /**
  * Fills `node` until the answer ends, `signal` aborts it or an error occurs. `how` is `begin`, `extend` (an answer that was cut) or `resume` (an
  * answer that the server still has). The node's `finish` is then the server's reason, `stopped`, `lost` (the server no longer has the answer) or
- * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress. Returns the error, or `null`.
- * An answer that cannot be extended stays as it was.
+ * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress, and `addsNothing` if the
+ * model ends an answer that it should extend at once. Returns the error, or `null`. An answer that cannot be extended stays as it was.
  */
 export const fill = async (c, node, how, hooks) => {
   const { signal, live, changed, token } = hooks;
@@ -221,6 +222,11 @@ export const fill = async (c, node, how, hooks) => {
       changed(node.content.slice(before));
     }
     node.finish ??= 'stop';
+    if (how === 'extend' && !texts) {
+      live.addsNothing = node.finish === 'stop';
+      // the numbers of the text stay, because the text stays
+      for (const name of COUNTS) node[name] = before[name];
+    }
     return null;
   } catch (error) {
     if (signal.aborted) {

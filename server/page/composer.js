@@ -4,6 +4,14 @@ import { byId, el } from './dom.js';
 
 const input = byId('input');
 
+// on a touch screen the focus opens the keyboard, which covers half of the thread
+const touch = matchMedia('(hover: none) and (any-pointer: coarse)');
+
+/** Focuses the field, but not on a touch screen. */
+export const focus = () => {
+  if (!touch.matches) input.focus();
+};
+
 const fit = () => {
   input.style.height = 'auto';
   input.style.height = `${Math.min(input.scrollHeight, innerHeight * 0.4)}px`;
@@ -32,19 +40,17 @@ export const connect = (actions) => {
   input.addEventListener('input', fit);
   byId('stop').addEventListener('click', () => {
     actions.stop();
-    input.focus();
+    focus();
   });
 };
 
-export const focus = () => input.focus();
-
-/** Shows the button to stop, or the button to send. Focus moves from the button that disappears to the field. */
+/** Shows the button to stop, or the button to send. Focus moves from the button that disappears to the field, or on a touch screen to the other button. */
 export const setRunning = (running) => {
   const [send, stop] = [byId('send'), byId('stop')];
   const lost = document.activeElement === (running ? send : stop);
   send.hidden = running;
   stop.hidden = !running;
-  if (lost) input.focus();
+  if (lost) (touch.matches ? (running ? stop : send) : input).focus();
 };
 
 /** Shows the models and chooses `chosen`, or the first. */
@@ -82,7 +88,7 @@ export const onKey = (f) =>
     f(field.value);
     field.value = '';
     tried = true;
-    input.focus();
+    focus();
     retry?.();
     retry = null;
   });

@@ -130,6 +130,7 @@ const actions = {
     const next = await find(id);
     if (!next) return toast('The conversation is not in the storage of this browser.');
     open(next);
+    composer.focus();
   },
   async rename(id, title) {
     const which = await find(id);
@@ -204,7 +205,6 @@ export const start = async (given) => {
   open((await store.load(store.value('current'))) ?? (await store.load(store.list()[0]?.id)) ?? c);
   loadModels();
   for (const { id, isOpen } of store.list()) if (isOpen && id !== c.id) store.load(id).then((which) => which && resume(which));
-  // on a touch screen the focus would open the keyboard
-  if (matchMedia('(hover: hover)').matches) composer.focus();
+  composer.focus();
   return { refresh: () => loadModels().then(show) };
 };

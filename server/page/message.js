@@ -84,8 +84,9 @@ const buttonsOf = (node, isAnswer, actions, edit) => {
 };
 
 /**
- * Makes the view of a node: `{element, update, edit, wake}`. `update({position, count, running, live})` shows the node's current content; `position`
- * of `count` is its place among its siblings, `live` the progress of a running answer. `wake()` makes the Markdown of an answer.
+ * Makes the view of a node: `{element, update, edit, wake}`. `update({position, count, running, live, isLast})` shows the node's current content;
+ * `position` of `count` is its place among its siblings, `live` the progress of a running answer, and nothing follows the last node of a branch.
+ * `wake()` makes the Markdown of an answer.
  */
 export const messageView = (node, actions) => {
   const answer = node.role === 'assistant';
@@ -107,6 +108,7 @@ export const messageView = (node, actions) => {
   const [previous, next] = branches.querySelectorAll('button');
   const buttons = el('span', { class: 'buttons' }, buttonsOf(node, answer, actions, () => edit()));
   const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, branches, meta]);
+  const offer = el('button', { class: 'plain offer', type: 'button', hidden: true, onclick: () => actions.generate(node) }, icon('again'), 'Generate an answer');
   const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : text.element);
   const element = el(
     'article',
@@ -114,6 +116,7 @@ export const messageView = (node, actions) => {
     answer && el('span', { class: 'mark', 'aria-hidden': 'true' }, icon('wing')),
     main,
     bar,
+    !answer && offer,
   );
 
   const edit = () => {
@@ -151,7 +154,7 @@ export const messageView = (node, actions) => {
 
   const time = el('time', { title: node.created && complete(node.created) }, node.created ? brief(node.created) : '');
 
-  const update = ({ position, count: all, running, live }) => {
+  const update = ({ position, count: all, running, live, isLast }) => {
     text.set(node.content, running);
     element.classList.toggle('running', running);
     element.setAttribute('aria-busy', String(running));
@@ -165,6 +168,8 @@ export const messageView = (node, actions) => {
     }
     meta.replaceChildren(...(running ? [] : [...(answer ? numbers(node) : []).map((word) => el('span', {}, word)), time]));
     buttons.hidden = running;
+    // its answer was deleted
+    offer.hidden = !isLast;
     branches.hidden = all < 2;
     place.textContent = `${position}/${all}`;
     // a button that disappears would lose the focus, so both buttons stay focusable

@@ -26,17 +26,35 @@ export const messageActions = (current, page) => {
     return current.isValid();
   };
 
+  /** Extends an answer, and says so if the model adds nothing. Returns whether the answer has new text, or may get some later. */
+  const extend = async (own, node) => {
+    const live = await running.run(own, node, 'extend', page);
+    if (!live?.addsNothing) return true;
+    if (page.isShown(own)) toast('The model has nothing to add to this answer.');
+    return false;
+  };
+
   const lastOf = (role) => tree.path(current.c).findLast((node) => node.role === role);
 
   const actions = {
     send(text) {
       if (!ready()) return false;
       answer(tree.add(current.c, current.c.head, 'user', text));
+      composer.focus();
       return true;
     },
+    /** Requests an answer to a message of the user that has none. */
+    generate(user) {
+      if (!ready()) return;
+      answer(user);
+      composer.focus();
+    },
     stop: () => running.stop(current.c.id),
-    regenerate(node = lastOf('assistant')) {
-      if (!node || !ready()) return;
+    /** Requests another answer in place of `node`. Without a node, answers the last message. */
+    regenerate(node = tree.path(current.c).at(-1)) {
+      if (!node) return;
+      if (node.role === 'user') return actions.generate(node);
+      if (!ready()) return;
       answer(tree.get(current.c, node.parent));
       composer.focus();
     },
@@ -75,10 +93,17 @@ export const messageActions = (current, page) => {
         if (node.finish !== 'lost') return;
       }
       if (!node.content && !node.reasoning) return actions.resend(node);
-      if (!tree.children(own, node.id).length) return running.run(own, node, 'extend', page);
+      if (!tree.children(own, node.id).length) return extend(own, node);
+      const head = own.head;
       const { content, reasoning, thought } = node;
       const copy = Object.assign(tree.add(own, node.parent, 'assistant', content), { reasoning, thought: thought && { ...thought } });
-      running.run(own, copy, 'extend', page);
+      if (await extend(own, copy)) return;
+      // a branch with the same text helps nobody
+      const isCurrent = own.head === copy.id;
+      tree.remove(own, copy.id);
+      if (isCurrent) tree.select(own, head);
+      store.save(own);
+      if (page.isShown(own)) current.show();
     },
     removeMessage(node) {
       if (!ready()) return;

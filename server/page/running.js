@@ -9,7 +9,7 @@ import * as thread from './thread.js';
 // id of a conversation to `{c, node, controller, live}`
 const running = new Map();
 
-/** Returns `{c, node, live}` of the answer that a conversation receives, or `null`. `live` has `progress` and `isLost`. */
+/** Returns `{c, node, live}` of the answer that a conversation receives, or `null`. `live` has `progress`, `isLost` and `addsNothing`. */
 export const of = (id) => running.get(id) ?? null;
 
 export const has = (id) => running.has(id);
@@ -47,7 +47,7 @@ const ending = (node, error) => {
 
 const receive = async (c, node, how, page) => {
   const controller = new AbortController();
-  const live = { progress: null, isLost: false };
+  const live = { progress: null, isLost: false, addsNothing: false };
   running.set(c.id, { c, node, controller, live });
   page.began(c);
   if (page.isShown(c)) speed.begin();
@@ -75,12 +75,17 @@ const receive = async (c, node, how, page) => {
   c.updated = Date.now();
   store.saveNow(c);
   page.ended(c, node, error);
-  if (!page.isShown(c)) return;
+  if (!page.isShown(c)) return live;
   speed.end(node.rate);
-  spoken.end(ending(node, error));
+  // the page says that in words of its own
+  spoken.end(live.addsNothing ? '' : ending(node, error));
+  return live;
 };
 
-/** Receives an answer to its end. `how` as in `fill`. `page` has `isShown(c)`, `began(c)` and `ended(c, node, error)`. */
+/**
+ * Receives an answer to its end. `how` as in `fill`. `page` has `isShown(c)`, `began(c)` and `ended(c, node, error)`. Resolves to the answer's `live`,
+ * or to nothing if another tab receives the answer, or the conversation was deleted.
+ */
 export const run = (c, node, how, page) => {
   const work = () => receive(c, node, how, page);
   return how === 'resume' ? alone(c.id, work) : hold(c.id, work());

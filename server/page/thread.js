@@ -1,5 +1,6 @@
 // Shows the current branch as a list of messages, and follows the end of a growing answer.
 
+import * as composer from './composer.js';
 import { byId, perFrame } from './dom.js';
 import { messageView } from './message.js';
 import { path, siblings } from './tree.js';
@@ -29,7 +30,7 @@ export const goToEnd = (smooth = false) => {
 
 toEnd.addEventListener('click', () => {
   goToEnd(true);
-  byId('input').focus();
+  composer.focus();
 });
 
 // Code and formulas become larger when their libraries are loaded, and the composer grows with its text. The newest line stays in view.
@@ -60,7 +61,7 @@ const wakeLast = (nodes) => {
 
 const place = (c, node, answer) => {
   const all = siblings(c, node);
-  return { position: all.indexOf(node) + 1, count: all.length, running: answer?.node === node, live: answer?.live };
+  return { position: all.indexOf(node) + 1, count: all.length, running: answer?.node === node, live: answer?.live, isLast: c.head === node.id };
 };
 
 /** Shows the current branch of `c`. `answer` is `{node, live}` of the answer that is being received, or `null`. Views of other messages stay. */

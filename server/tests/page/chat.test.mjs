@@ -106,6 +106,31 @@ check('an earlier answer can be continued in a new branch', {}, async ({ page })
   assert.equal(await place(page, 'user').innerText(), '2/2');
 });
 
+check('a message without an answer offers one', {}, async ({ page }) => {
+  const offer = page.getByRole('button', { name: 'Generate an answer' });
+  await ask(page, 'one');
+  await ask(page, 'two');
+  assert.equal(await offer.count(), 0);
+  const remove = () => page.locator('article.assistant').last().getByRole('button', { name: 'Delete the message' }).click();
+  await remove();
+  assert.equal(await page.locator('article.assistant').count(), 1);
+  assert.equal(await offer.count(), 1);
+  await page.reload();
+  await offer.click();
+  await ended(page);
+  assert.deepEqual(await texts(page, 'article.user .text'), ['one', 'two']);
+  assert.equal(await page.locator('article.assistant').count(), 2);
+  assert.equal(await offer.count(), 0);
+  assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
+  // the shortcut answers the last message too, not an earlier one again
+  await remove();
+  await offer.waitFor();
+  await page.keyboard.press('Alt+r');
+  await ended(page);
+  assert.equal(await page.locator('article.assistant').count(), 2);
+  assert.equal(await page.locator('article .place:visible').count(), 0);
+});
+
 check('thoughts are folded, and tool calls are text', needsMock, async ({ page }) => {
   const answer = await ask(page, 'think');
   assert.equal(await answer.locator('details').getAttribute('open'), null);

@@ -26,7 +26,7 @@ const BRACKETS = 'A matrix and a sum:\n\n$$\n\\left( \\begin{matrix} a & b \\\\ 
 const HEBREW = [
   'שלום, עולם!',
   'Hello, world!',
-  '## כותרת',
+  '# כותרת',
   '- פריט ראשון\n- second item',
   '> ציטוט',
   '1. פסקה\n\n   עוד פסקה\n\n2. סוף',

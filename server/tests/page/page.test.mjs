@@ -272,12 +272,17 @@ for (const colorScheme of ['light', 'dark']) {
       await ask(page, real ? 'light' : 'think about code');
       if (!real) {
         await page.locator('summary').first().click();
-        for (const text of ['code', 'table', 'formula', 'evil', 'tool', 'refuse']) await ask(page, text);
+        for (const text of ['code', 'table', 'formula', 'tasks', 'hebrew', 'evil', 'tool', 'refuse']) await ask(page, text);
         await page.locator('.hl-keyword').first().waitFor();
       }
       await page.getByRole('button', { name: 'Regenerate' }).last().click();
       await ended(page);
       await clean('thread');
+      await page.locator('article.assistant').last().getByRole('button', { name: 'Delete the message' }).click();
+      await page.getByRole('button', { name: 'Generate an answer' }).waitFor();
+      await clean('message without an answer');
+      await page.getByRole('button', { name: 'Generate an answer' }).click();
+      await ended(page);
       await page.locator('article.user').last().hover();
       await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
       await clean('editor');

@@ -24,7 +24,7 @@ check('each block of an answer begins at the side of its script', needsMock, asy
   await answer.locator('td').first().waitFor();
   const body = answer.locator('.body').last();
   assert.deepEqual(await sides(body.locator('> p')), ['right', 'left', 'right']);
-  assert.deepEqual(await sides(body.locator('> h3')), ['right']);
+  assert.deepEqual(await sides(body.locator('> h2')), ['right']);
   assert.deepEqual(await sides(body.locator('> blockquote > p')), ['right']);
   assert.deepEqual(await sides(body.locator('ul li')), ['right', 'left']);
   assert.deepEqual(await sides(body.locator('ol p')), ['right', 'right', 'right']);

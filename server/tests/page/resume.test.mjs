@@ -121,6 +121,26 @@ check('Continue of an earlier answer makes a branch', needsMock, async ({ page }
   assert.equal(await page.locator('article.assistant').count(), 2);
 });
 
+check('Continue says so if the model has nothing to add', needsMock, async ({ page, server }) => {
+  await ask(page, 'table');
+  await ask(page, 'code');
+  const numbers = () => page.locator('article.assistant .meta').allInnerTexts();
+  const [answers, before] = [await page.locator('article.assistant .body').allInnerTexts(), await numbers()];
+  const toast = page.locator('#toast', { hasText: 'The model has nothing to add to this answer.' });
+  for (const answer of ['last', 'first']) {
+    await page.getByRole('button', { name: 'Continue the answer' })[answer]().click();
+    await toast.waitFor();
+    await ended(page);
+    // the same answers, with the same numbers, and no branch
+    assert.deepEqual(await page.locator('article.assistant .body').allInnerTexts(), answers);
+    assert.deepEqual(await numbers(), before);
+    assert.equal(await page.locator('article .place:visible').count(), 0);
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
+    await toast.waitFor({ state: 'detached' });
+  }
+  assert.equal(server.requests.length, 4);
+});
+
 check('a long prompt shows the progress of its prefill', { ...needsMock, mock: { delay: 60 } }, async ({ page }) => {
   await page.locator('#input').fill('prefill');
   await page.keyboard.press('Enter');
