@@ -20,7 +20,7 @@ const OF_SERVERS = new Set(['index.html', 'package.json', 'server.js', 'http.js'
 
 /** Scripts of this page only, WebAssembly, and the package's worker, which is a blob. Weights come from any address. */
 const POLICY = [
-  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self'; img-src 'self' data:",
+  "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self'; font-src 'self'; img-src 'self' data:",
   "connect-src * blob:; base-uri 'none'; form-action 'none'",
 ].join('; ');
 
