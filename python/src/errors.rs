@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::IntoPyDict;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use wingbeat::Error;
-use wingbeat::error::Kind;
+use wingbeat::error::{Kind, renamed};
 
 /// Returns the exception of an error: its class names the kind, its attributes have the field and the hint.
 pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
@@ -18,17 +18,39 @@ pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
         Kind::Busy => "BusyError",
         _ => "WingbeatError",
     };
-    let e = e.clone().with_names(&in_python);
+    let mut e = e.clone().with_names(&in_python);
+    if e.field_name() == Some("synthetic") {
+        e.field = Some("name".into());
+    }
     make(py, class, &e.to_string(), e.field.as_deref(), e.hint.as_deref())
 }
 
-/// Returns what a name of the library is called here.
-fn in_python(name: &str, _value: Option<&str>) -> Option<String> {
-    match name {
-        "Session::save" => Some("`model.states.save`".into()),
-        "any_weights" => Some("the command's --state-any".into()),
-        _ => None,
+/// Pairs of a name of the library and what has the same effect in Python. A name that is in no pair is the same in Python.
+const NAMES: [(&str, &str); 9] = [
+    ("Checkpoint::names", "`python -m wingbeat inspect --tensors`"),
+    ("Conversion::lora", "`python -m wingbeat convert --lora`"),
+    ("Session::save", "`model.generate(…, save_state=name)` and `model.states.save(name, path)`"),
+    ("any_weights", "the command's --state-any"),
+    ("chat::load", "`python -m wingbeat chat --load`"),
+    ("download", "`download=True`"),
+    // In requests, `state` is a name. Hints speak of a file.
+    ("state", "the file of `model.states.load(name, path)`"),
+    ("wingbeat convert", "`python -m wingbeat convert`"),
+    ("wingbeat doctor", "`python -m wingbeat doctor`"),
+];
+
+/// Returns what a name of the library is called here, and an option with a value as Python writes it.
+fn in_python(name: &str, value: Option<&str>) -> Option<String> {
+    match value {
+        Some(value) if !value.starts_with('"') && value.parse::<f64>().is_err() => Some(format!("`{name}=\"{value}\"`")),
+        Some(_) => None,
+        None => NAMES.iter().find(|(known, _)| *known == name).map(|(_, here)| (*here).into()),
     }
+}
+
+/// Returns a text of the library, such as a note on a model, in which names are those of Python.
+pub fn in_text(text: &str) -> String {
+    renamed(text, &in_python)
 }
 
 /// Returns the exception for the use of a model in a forked process.

@@ -131,6 +131,7 @@ impl Model {
         let open = self.open(py)?;
         let model = open.engine.model();
         let mut described = open.engine.description();
+        described["notes"] = model.notes().iter().map(|note| errors::in_text(note)).collect();
         described["bits_per_weight"] = model.bits_per_weight().into();
         described["eot_token"] = model.vocab().and_then(|vocab| vocab.special("<|endoftext|>")).unwrap_or(0).into();
         Ok(described.to_string())

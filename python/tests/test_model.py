@@ -245,7 +245,7 @@ def test_wrong_options_and_files_are_refused(tmp_path: Path) -> None:
         ({"colour": "red"}, "colour"),
         ({"slots": 0}, "slots"),
         ({"context": [1]}, "context"),
-        ({"lora": "x"}, "lora_alpha"),
+        ({"lora_alpha": 8}, "lora"),
         ({"pooling": "first"}, "pooling"),
         ({"task": "x"}, "task"),
         ({"threads": 0}, "threads"),
@@ -269,7 +269,7 @@ def test_wrong_options_and_files_are_refused(tmp_path: Path) -> None:
         wingbeat.Model("/nowhere/model.pth")
     with pytest.raises(wingbeat.FileError) as missing:
         wingbeat.Model("rwkv7-g1-1.5b")
-    assert "`download`" in str(missing.value)
+    assert "`download=True`" in str(missing.value)
     (tmp_path / "model.safetensors").write_bytes(b"no model")
     with pytest.raises(wingbeat.WingbeatError, match="model.safetensors"):
         wingbeat.Model(tmp_path / "model.safetensors")
