@@ -160,7 +160,8 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
         return texts
 
     def _items(self, requests: list[Instance]) -> Iterator[Mapping[str, Any]]:
-        for context, settings in [request.args for request in requests]:
+        pairs: list[Any] = [request.args for request in requests]
+        for context, settings in pairs:
             asked: dict[str, Any] = dict(normalize_gen_kwargs(dict(settings), default_max_gen_toks=self.max_gen_toks))
             most = int(asked.pop("max_gen_toks"))
             until = [text for text in asked.pop("until", None) or [] if text]
