@@ -3,7 +3,7 @@
 use super::consent;
 use super::output::say;
 use super::progress::{Progress, Unit};
-use crate::hub::{Address, Cache, Client, HubSettings, Plan};
+use crate::hub::{Address, Cache, Client, HubSettings, Plan, shown};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::front_end::size;
@@ -35,12 +35,37 @@ pub fn path(typed: &str, address: &Address, newer: Option<&str>, missing: Error)
     let client = Client::new(settings);
     let plan = Plan::make(&client, address)?;
     if !is_agreed {
-        let question = format!("{} is not on this disk: download {}?", typed, size(plan.remaining_bytes(&cache)));
+        let question = format!("{} is not on this disk: download {}?", shown(typed), size(plan.remaining_bytes(&cache)));
         if !consent::ask(&question, true)? {
-            return Err(Error::new(Kind::Interrupted, "not downloaded").at(typed));
+            return Err(Error::new(Kind::Interrupted, "not downloaded").at(shown(typed)));
         }
     }
     run(&plan, &client, &cache, address)
+}
+
+/// Downloads what the cache does not have of the newest revision of a model, and returns the model's path. Returns the path of the copy in the cache,
+/// with a note, if the hub cannot be asked or the cache cannot be written.
+///
+/// # Errors
+/// `File` if the download fails, or if nothing can be downloaded and the cache does not have the model.
+pub fn pulled(address: &Address) -> Result<PathBuf> {
+    let (settings, cache) = cache()?;
+    let client = Client::new(settings);
+    let plan = match Plan::make(&client, address) {
+        Ok(plan) => plan,
+        Err(e) => return kept(&cache, address, &e.message).ok_or(e),
+    };
+    run(&plan, &client, &cache, address).or_else(|e| {
+        let refused = plan.refused_by(&cache);
+        refused.and_then(|refused| kept(&cache, address, &format!("the cache cannot be written: {}", refused.message))).ok_or(e)
+    })
+}
+
+/// Returns the path of the copy in the cache, and notes why it is used.
+fn kept(cache: &Cache, address: &Address, why: &str) -> Option<PathBuf> {
+    let path = cache.find(address).ok()??;
+    say(format_args!("note: {}; using the copy in the cache", shown(why)));
+    Some(path)
 }
 
 /// Downloads a model with a progress bar, and returns its path.

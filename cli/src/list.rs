@@ -3,6 +3,7 @@
 use super::ExitCode;
 use super::output::{Output, say};
 use super::{Outcome, fetch, published};
+use crate::hub::{Address, shown};
 use serde::Serialize;
 use std::path::{Path, PathBuf};
 use wingbeat::low_level::arch;
@@ -12,9 +13,9 @@ use wingbeat::low_level::weights::Checkpoint;
 const EXAMPLES: &str = "\
 Examples:
   wingbeat list
-  wingbeat list --json | jq -r '.[].path'";
+  wingbeat list --json | jq -r '.[] | select(.partial | not) | .path'";
 
-/// List the downloaded models that wingbeat can run
+/// List the downloaded models that wingbeat can run, and interrupted downloads
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -30,20 +31,27 @@ struct ListedModel {
     name: String,
     size_bytes: u64,
     path: PathBuf,
+    /// True if the file is what an interrupted download left. `name` is then the repository, if the file is unknown.
+    partial: bool,
+}
+
+impl ListedModel {
+    fn new(address: &Address, size_bytes: u64, path: PathBuf, partial: bool) -> ListedModel {
+        let name = published::name_of(address).map_or_else(|| address.to_string(), Into::into);
+        ListedModel { name, size_bytes, path, partial }
+    }
 }
 
 pub fn run(args: Args) -> Outcome {
     let (settings, cache) = fetch::cache()?;
-    let models: Vec<ListedModel> = cache
-        .list()?
-        .into_iter()
-        .filter(|cached| can_run(&cached.path))
-        .map(|cached| ListedModel {
-            name: published::name_of(&cached.address).map_or_else(|| cached.address.to_string(), Into::into),
-            size_bytes: cached.size_bytes,
-            path: cached.path,
-        })
-        .collect();
+    let found = cache.list()?;
+    for e in &found.faults {
+        say(format_args!("warning: {e}"));
+    }
+    let whole = found.models.into_iter().filter(|cached| can_run(&cached.path));
+    let whole = whole.map(|cached| ListedModel::new(&cached.address, cached.size_bytes, cached.path, false));
+    let cut = found.partials.into_iter().map(|partial| ListedModel::new(&partial.address, partial.size_bytes, partial.path, true));
+    let models: Vec<ListedModel> = whole.chain(cut).collect();
     let mut out = Output::new(false);
     if args.json {
         out.json(&models)?;
@@ -52,7 +60,9 @@ pub fn run(args: Args) -> Outcome {
     } else {
         let width = models.iter().map(|model| model.name.chars().count()).max().unwrap_or(0);
         for model in &models {
-            out.line(format_args!("{:<width$}  {:>11}  {}", model.name, size(model.size_bytes), model.path.display()))?;
+            let end = if model.partial { "  (partial)" } else { "" };
+            let path = model.path.display();
+            out.line(format_args!("{:<width$}  {:>11}  {path}{end}", shown(&model.name), size(model.size_bytes)))?;
         }
     }
     out.finish()?;

@@ -3,7 +3,6 @@
 use super::ExitCode;
 use super::output::Output;
 use super::{Outcome, fetch, published};
-use crate::hub::{Client, Plan};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -11,7 +10,7 @@ Examples:
   wingbeat pull hf:BlinkDL/rwkv7-g1/FILE.pth    a file of a repository on huggingface.co
   wingbeat pull hf:zai-org/glm-4-9b-chat        a repository with one model
 
-A download that was interrupted goes on where it stopped. Environment variables: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE,
+A download that was interrupted goes on where it stopped. Without a network, a model in the cache is used. Environment variables: HF_ENDPOINT, HF_TOKEN, HF_HOME, HF_HUB_CACHE,
 HF_HUB_OFFLINE, as in Hugging Face's programs";
 
 /// Download a model from Hugging Face, and print its path
@@ -25,10 +24,7 @@ pub struct Args {
 
 pub fn run(args: Args) -> Outcome {
     let found = published::named_model(&args.model)?;
-    let (settings, cache) = fetch::cache()?;
-    let client = Client::new(settings);
-    let plan = Plan::make(&client, &found.address)?;
-    let path = fetch::run(&plan, &client, &cache, &found.address)?;
+    let path = fetch::pulled(&found.address)?;
     let mut out = Output::new(false);
     out.line(path.display())?;
     out.finish()?;

@@ -1,5 +1,7 @@
 //! Tests the program with a server that plays Hugging Face's hub: `pull`, `list`, `rm`, and `-m` with an address.
 
+mod cache;
+
 use crate::cli::{code, json, refused, stderr, stdout};
 use crate::terminal::{ENTER, Setting, Terminal};
 use sha2::{Digest, Sha256};
@@ -55,7 +57,18 @@ impl Hub {
     }
 
     fn run(&self, args: &[&str], home: &Path) -> Output {
-        self.spawn(args, home, &[]).wait_with_output().unwrap()
+        self.run_with(args, home, &[])
+    }
+
+    /// Runs the program, and fails after half a minute.
+    fn run_with(&self, args: &[&str], home: &Path, env: &[(&str, &str)]) -> Output {
+        let child = self.spawn(args, home, env);
+        let (id, (sender, ended)) = (child.id(), std::sync::mpsc::channel());
+        std::thread::spawn(move || sender.send(child.wait_with_output().unwrap()));
+        ended.recv_timeout(Duration::from_secs(30)).unwrap_or_else(|_| {
+            let _ = Command::new("kill").args(["-9", &id.to_string()]).status();
+            panic!("{args:?} hangs");
+        })
     }
 }
 

@@ -1,5 +1,6 @@
 //! The address of a repository or a file on the hub: `hf:OWNER/REPO[/FILE][@REVISION]`.
 
+use super::shown::{is_plain, shown};
 use std::fmt;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
@@ -31,7 +32,8 @@ impl Address {
     /// # Errors
     /// `Input` if a part is missing, or is not safe as a path below the cache.
     pub fn parse(text: &str) -> Result<Address> {
-        let refused = |e: Error| e.at(short(text, LONGEST)).hint("write hf:OWNER/REPO, hf:OWNER/REPO/FILE or hf:OWNER/REPO/FILE@REVISION");
+        let refused =
+            |e: Error| e.at(shown(&short(text, LONGEST))).hint("write hf:OWNER/REPO, hf:OWNER/REPO/FILE or hf:OWNER/REPO/FILE@REVISION");
         let rest = text.strip_prefix(PREFIX).ok_or_else(|| refused(Error::input("the address does not begin with hf:")))?;
         let (path, revision) = rest.rsplit_once('@').unwrap_or((rest, MAIN));
         let mut parts = path.splitn(3, '/');
@@ -106,10 +108,11 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     Err(Error::input(text))
 }
 
-/// Checks a revision or the path of a file in a repository: it must be relative, and stay below the folder to which it is appended, on every system.
+/// Checks a revision or the path of a file in a repository: it must be relative, stay below the folder to which it is appended, on every system, and
+/// be what a screen shows.
 pub fn check_path(what: &str, path: &str) -> Result<()> {
     let is_wrong = |part: &str| {
-        part.is_empty() || part == "." || part.ends_with(['.', ' ']) || part.chars().any(|c| c.is_control() || "\\:*?\"<>|%#@".contains(c))
+        part.is_empty() || part == "." || part.ends_with(['.', ' ']) || !is_plain(part) || part.contains(|c| "\\:*?\"<>|%#@".contains(c))
     };
     if path.len() <= LONGEST && !path.split('/').any(is_wrong) {
         return Ok(());
@@ -155,6 +158,9 @@ mod tests {
             "hf:a/b/C:x",
             "hf:a/b/c\u{1}",
             "hf:a/b/c\n",
+            "hf:a/b/c\u{202e}htp.x",
+            "hf:a/b/\u{2066}c.pth",
+            "hf:a/b/c\u{200b}.pth",
             "hf:a/b/c%2fd",
             "hf:a/b/c?x",
             "hf:a/b/c#x",
@@ -166,6 +172,7 @@ mod tests {
         ] {
             let e = Address::parse(text).expect_err(text).to_string();
             assert!(e.contains("expected the") || e.contains("does not begin"), "{text}: {e}");
+            assert!(is_plain(&e), "{e}");
         }
         assert!(Address::parse(&format!("hf:a/{}", "b".repeat(300))).unwrap_err().to_string().len() < 600);
         assert!(is_model("x.PTH") && is_model("a/b.gguf") && !is_model(".pth") && !is_model("pth") && !is_model("x.json"));

@@ -1,12 +1,15 @@
 //! The cache of Hugging Face's programs: `models--OWNER--REPO/` with `blobs/HASH`, `refs/REVISION`, and links `snapshots/COMMIT/FILE` to blobs.
 
-use super::address::{Address, is_commit, is_model};
+use super::address::{Address, check_path, is_commit, is_model};
 use super::digest::Etag;
+use super::partial::Partial;
 use std::ffi::OsStr;
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
+use wingbeat::low_level::front_end::size;
+use wingbeat::low_level::weights::new_file::free_bytes;
 
 /// The configuration of a model that is a folder of files. Its link is the last that a download creates, so a folder with it is complete.
 pub const CONFIG: &str = "config.json";
@@ -32,6 +35,17 @@ pub struct CachedFile {
     pub size_bytes: u64,
 }
 
+/// The contents of the cache.
+#[derive(Debug, Default)]
+pub struct Contents {
+    /// The models, each once, ordered by address. Links that lead out of the cache are left out.
+    pub models: Vec<CachedFile>,
+    /// What interrupted downloads left.
+    pub partials: Vec<Partial>,
+    /// What could not be read.
+    pub faults: Vec<Error>,
+}
+
 impl Cache {
     /// Returns the cache in the folder `root`, which need not exist.
     pub fn new(root: PathBuf) -> Cache {
@@ -45,7 +59,12 @@ impl Cache {
 
     /// Returns the path of the file that a process locks while it writes a blob.
     pub fn lock(&self, address: &Address, etag: &Etag) -> PathBuf {
-        self.root.join(".locks").join(format!("models--{}--{}", address.owner, address.repository)).join(format!("{etag}.lock"))
+        self.lock_of(address, etag.as_str())
+    }
+
+    /// Returns the path of the lock of the blob with this hash.
+    pub fn lock_of(&self, address: &Address, hash: &str) -> PathBuf {
+        self.root.join(".locks").join(format!("models--{}--{}", address.owner, address.repository)).join(format!("{hash}.lock"))
     }
 
     /// Returns the path of a model that is in the cache, or `None` if it is not. Without a file, the repository must be a complete folder model, or
@@ -54,7 +73,7 @@ impl Cache {
     /// # Errors
     /// `File` if a link leads out of the cache. `Input` if the cache has several models of the repository, and the address names no file.
     pub fn find(&self, address: &Address) -> Result<Option<PathBuf>> {
-        for snapshot in self.snapshots(address)? {
+        for snapshot in self.known_snapshots(address) {
             let found = match &address.file {
                 Some(file) => self.existing(&snapshot.join(file))?,
                 None => self.only_model(address, &snapshot)?,
@@ -74,7 +93,7 @@ impl Cache {
         if snapshot.join(CONFIG).exists() {
             return Ok(None);
         }
-        let files = files_below(snapshot).into_iter().filter(|file| is_model(file) && snapshot.join(file).exists()).collect::<Vec<_>>();
+        let files = files_below(snapshot).into_iter().filter(|file| is_model(file) && self.has(snapshot, file)).collect::<Vec<_>>();
         match files.as_slice() {
             [] => Ok(None),
             [file] => self.existing(&snapshot.join(file)),
@@ -92,37 +111,50 @@ impl Cache {
         let Some(index) = self.existing(&snapshot.join(INDEX))? else {
             return Ok(files_below(snapshot)
                 .iter()
-                .any(|file| !file.contains('/') && file.ends_with(".safetensors") && snapshot.join(file).exists()));
+                .any(|file| !file.contains('/') && file.ends_with(".safetensors") && self.has(snapshot, file)));
         };
         if fs::metadata(&index).is_ok_and(|m| m.len() > LARGEST_INDEX) {
             return Ok(false);
         }
         let index: serde_json::Value = fs::read(&index).ok().and_then(|bytes| serde_json::from_slice(&bytes).ok()).unwrap_or_default();
         let mut files = index["weight_map"].as_object().into_iter().flatten().filter_map(|(_, file)| file.as_str());
-        Ok(files.all(|file| snapshot.join(file).exists()))
+        Ok(files.all(|file| check_path("file", file).is_ok() && self.has(snapshot, file)))
     }
 
-    /// Returns all models in the cache, each once, ordered by address. Links that lead out of the cache are left out.
+    /// Returns whether a snapshot has a file. A pipe is no file.
+    fn has(&self, snapshot: &Path, file: &str) -> bool {
+        matches!(self.existing(&snapshot.join(file)), Ok(Some(_)))
+    }
+
+    /// Returns the contents of the cache. A repository that cannot be read does not hide the others.
     ///
     /// # Errors
     /// `File` if the cache exists and cannot be read.
-    pub fn list(&self) -> Result<Vec<CachedFile>> {
+    pub fn list(&self) -> Result<Contents> {
         let entries = match fs::read_dir(&self.root) {
             Ok(entries) => entries,
-            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Contents::default()),
             Err(e) => return Err(Error::io(e, &self.root)),
         };
-        let mut found: Vec<CachedFile> = Vec::new();
+        let mut found = Contents::default();
+        let Contents { models, partials, faults } = &mut found;
         for address in entries.flatten().filter_map(|entry| address_of(&entry.file_name())) {
-            for snapshot in self.snapshots(&address)? {
+            let folder = self.folder(&address);
+            if let Err(e) = fs::read_dir(&folder) {
+                faults.push(Error::io(e, &folder));
+                continue;
+            }
+            for snapshot in self.snapshots(&address, faults) {
                 for cached in self.models_of(&address, &snapshot) {
-                    if !found.iter().any(|known| known.address == cached.address) {
-                        found.push(cached);
+                    if !models.iter().any(|known| known.address == cached.address) {
+                        models.push(cached);
                     }
                 }
             }
+            partials.extend(self.partials(&address));
         }
-        found.sort_by_key(|cached| cached.address.to_string().to_lowercase());
+        models.sort_by_key(|cached| cached.address.to_string().to_lowercase());
+        partials.sort_by_key(|partial| partial.address.to_string().to_lowercase());
         Ok(found)
     }
 
@@ -146,19 +178,39 @@ impl Cache {
     }
 
     /// Returns the folders of the snapshots that match the address's revision. Without a revision, returns those of `main` first, then the others from
-    /// new to old.
-    pub fn snapshots(&self, address: &Address) -> Result<Vec<PathBuf>> {
+    /// new to old. Adds to `faults` what could not be read.
+    pub fn snapshots(&self, address: &Address, faults: &mut Vec<Error>) -> Vec<PathBuf> {
         let folder = self.folder(address).join("snapshots");
-        let commit = if is_commit(&address.revision) { Some(address.revision.clone()) } else { self.commit_of(address)? };
+        let commit = match is_commit(&address.revision) {
+            true => Some(address.revision.clone()),
+            false => self.commit_of(address).unwrap_or_else(|e| {
+                faults.push(e);
+                None
+            }),
+        };
         let mut found: Vec<PathBuf> = commit.iter().map(|commit| folder.join(commit)).filter(|path| is_folder(path)).collect();
         if address.is_unpinned() {
-            let entries = fs::read_dir(&folder).into_iter().flatten().flatten();
-            let commits = entries.filter(|entry| entry.file_name().to_str().is_some_and(is_commit)).map(|entry| entry.path());
-            let mut others: Vec<PathBuf> = commits.filter(|path| is_folder(path) && !found.contains(path)).collect();
+            let entries = fs::read_dir(&folder);
+            faults.extend(
+                entries.as_ref().err().filter(|e| e.kind() != io::ErrorKind::NotFound).map(|e| Error::io(e.kind().into(), &folder)),
+            );
+            let commits = entries.into_iter().flatten().flatten().filter(|entry| entry.file_name().to_str().is_some_and(is_commit));
+            let mut others: Vec<PathBuf> =
+                commits.map(|entry| entry.path()).filter(|path| is_folder(path) && !found.contains(path)).collect();
             others.sort_by_key(|path| std::cmp::Reverse(fs::metadata(path).and_then(|m| m.modified()).ok()));
             found.extend(others);
         }
-        Ok(found)
+        let unreadable = found.iter().filter_map(|path| Some((fs::read_dir(path).err()?, path)));
+        faults.extend(unreadable.map(|(e, path)| Error::io(e, path)));
+        found
+    }
+
+    /// Returns the snapshots as [`snapshots`](Self::snapshots) does, and warns of what cannot be read.
+    pub fn known_snapshots(&self, address: &Address) -> Vec<PathBuf> {
+        let mut faults = Vec::new();
+        let found = self.snapshots(address, &mut faults);
+        faults.iter().for_each(|e| log::warn!("{e}"));
+        found
     }
 
     /// Returns the commit that the cache has for the address's revision.
@@ -183,14 +235,18 @@ impl Cache {
         }
     }
 
-    /// Checks that `path` is in the cache after all links are followed.
+    /// Checks that `path` is in the cache after all links are followed. The folder of a repository may be a link to another disk: then this folder is
+    /// in the cache, too.
     ///
     /// # Errors
     /// `File` if the path leads out of the cache, or does not exist.
     pub fn check_inside(&self, path: &Path) -> Result<()> {
         let real = path.canonicalize().map_err(|e| Error::io(e, path))?;
         let root = self.root.canonicalize().map_err(|e| Error::io(e, &self.root))?;
-        if real.starts_with(&root) {
+        let first = path.strip_prefix(&self.root).ok().and_then(|inside| inside.components().next());
+        let repository =
+            first.filter(|name| address_of(name.as_os_str()).is_some()).and_then(|name| self.root.join(name).canonicalize().ok());
+        if real.starts_with(&root) || repository.is_some_and(|repository| real.starts_with(repository)) {
             return Ok(());
         }
         let e = Error::file(format!("expected a file in the cache, found a link that leaves it, to {}", real.display()));
@@ -204,6 +260,42 @@ impl Cache {
     pub fn create(&self, folder: &Path) -> Result<()> {
         fs::create_dir_all(folder).map_err(|e| Error::io(e, folder))?;
         self.check_inside(folder)
+    }
+
+    /// Returns the path of a file at a commit, if the snapshot has it with this content. Writes nothing, so that a cache that cannot be written serves
+    /// its models.
+    pub fn snapshot_file(&self, address: &Address, commit: &str, etag: &Etag, size_bytes: u64) -> Option<PathBuf> {
+        let path = self.folder(address).join("snapshots").join(commit).join(address.file.as_deref()?);
+        self.existing(&path).ok()??;
+        let is_same = match fs::read_link(&path) {
+            Ok(target) => target.file_name().is_some_and(|name| name == etag.as_str()),
+            // Where the system has no links, the file itself is in the snapshot.
+            Err(_) => fs::metadata(&path).is_ok_and(|m| m.len() == size_bytes),
+        };
+        is_same.then_some(path)
+    }
+
+    /// Returns why nothing can be written into a repository's folder, or `None` if files can be written.
+    pub fn refuses_writing(&self, address: &Address, commit: &str) -> Option<Error> {
+        let folder = self.folder(address);
+        let lock = self.lock_of(address, "");
+        let folders = [Some(folder.join("blobs")), Some(folder.join("snapshots").join(commit)), lock.parent().map(Path::to_path_buf)];
+        folders.into_iter().flatten().find_map(|folder| {
+            let written = self.create(&folder).and_then(|()| tempfile::tempfile_in(&folder).map_err(|e| Error::io(e, &folder)));
+            written.err()
+        })
+    }
+
+    /// Returns an error if a repository's disk has less than `needed` bytes free.
+    ///
+    /// # Errors
+    /// `File` if there is too little space.
+    pub fn check_space(&self, address: &Address, needed: u64) -> Result<()> {
+        let folder = self.folder(address);
+        let Some(folder) = folder.ancestors().find(|folder| folder.exists()) else { return Ok(()) };
+        let Some(free) = free_bytes(folder).filter(|free| *free < needed) else { return Ok(()) };
+        let text = format!("the download needs {}, but the disk has only {} free", size(needed), size(free));
+        Err(Error::file(text).at(folder.display()).hint("free some space, or set HF_HOME to a folder on another disk"))
     }
 
     /// Creates `snapshots/COMMIT/FILE` as a link to the blob, and returns its path. A file that has this name is replaced. Where the system has no
@@ -227,21 +319,29 @@ impl Cache {
         Ok(path)
     }
 
-    /// Writes the commit of the address's revision.
+    /// Writes the commit of the address's revision, unless the cache has it. Whatever has the file's name is replaced and never opened: a link could
+    /// lead out of the cache, and a pipe would wait for a reader.
     ///
     /// # Errors
     /// `File` if the file cannot be written.
     pub fn remember(&self, address: &Address, commit: &str) -> Result<()> {
+        let path = self.folder(address).join("refs").join(&address.revision);
         if is_commit(&address.revision) {
             return Ok(());
         }
-        let path = self.folder(address).join("refs").join(&address.revision);
-        self.create(path.parent().unwrap_or(&self.root))?;
-        // A link of this name could lead out of the cache, so it is not written through.
-        if fs::symlink_metadata(&path).is_ok_and(|m| m.is_symlink()) {
-            fs::remove_file(&path).map_err(|e| Error::io(e, &path))?;
+        match self.commit_of(address) {
+            Ok(known) if known.as_deref() == Some(commit) => return Ok(()),
+            Ok(_) => {}
+            Err(e) => log::warn!("{}: {}: replaced by the commit {commit}", path.display(), e.message),
         }
-        fs::write(&path, commit).map_err(|e| Error::io(e, &path))
+        let folder = path.parent().unwrap_or(&self.root);
+        self.create(folder)?;
+        let mut builder = tempfile::Builder::new();
+        #[cfg(unix)]
+        builder.permissions(std::os::unix::fs::PermissionsExt::from_mode(0o666));
+        let mut file = builder.prefix(".ref-").tempfile_in(self.folder(address)).map_err(|e| Error::io(e, folder))?;
+        file.write_all(commit.as_bytes()).map_err(|e| Error::io(e, &path))?;
+        file.persist(&path).map(drop).map_err(|e| Error::io(e.error, &path))
     }
 }
 

@@ -1,11 +1,15 @@
 //! Asks the hub: the list of a repository's files, the size and hash of a file, and its bytes.
 
+mod limits;
+
 use super::address::{Address, check_path, is_commit};
 use super::digest::Etag;
 use super::redirect::{host, is_same_origin, next};
 use super::settings::HubSettings;
+use super::shown::shown;
+pub use limits::{Limits, Watched};
 use serde::Deserialize;
-use std::io::{self, Read};
+use std::io;
 use std::thread::sleep;
 use std::time::Duration;
 use ureq::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_RANGE, ETAG, LOCATION, RANGE, RETRY_AFTER};
@@ -20,13 +24,13 @@ pub const RETRIES: u32 = 4;
 const REDIRECTS: u32 = 10;
 /// The longest pause that the hub may ask for.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-const LONGEST_SILENCE: Duration = Duration::from_secs(60);
 const LARGEST_LISTING: u64 = 32 << 20;
 
 /// A client of the hub.
 pub struct Client {
     agent: Agent,
     settings: HubSettings,
+    limits: Limits,
     /// The pause before the first repetition of a request. Each further pause is twice as long.
     pub(super) pause: Duration,
 }
@@ -49,7 +53,7 @@ pub struct Metadata {
 /// The bytes of a file, from `start` on.
 pub struct FileContent {
     pub start: u64,
-    pub reader: Box<dyn Read>,
+    pub reader: Watched,
 }
 
 /// The redirects that a request follows.
@@ -75,17 +79,17 @@ struct Sibling {
 impl Client {
     /// Creates a client. Opens no connection.
     pub fn new(settings: HubSettings) -> Client {
-        let config = Agent::config_builder()
-            .max_redirects(0)
-            .http_status_as_error(false)
-            .https_only(settings.endpoint.scheme() == "https")
-            .user_agent(concat!("wingbeat/", env!("CARGO_PKG_VERSION")))
-            .accept_encoding("identity")
-            .timeout_connect(Some(Duration::from_secs(30)))
-            .timeout_recv_response(Some(LONGEST_SILENCE))
-            .timeout_per_read(Some(LONGEST_SILENCE))
-            .build();
-        Client { agent: config.new_agent(), settings, pause: Duration::from_secs(1) }
+        Self::with_limits(settings, Limits::default())
+    }
+
+    /// Creates a client for servers that may take as long as `limits` says.
+    pub(super) fn with_limits(settings: HubSettings, limits: Limits) -> Client {
+        Client { agent: agent(&settings, limits, None), settings, limits, pause: Duration::from_secs(1) }
+    }
+
+    /// Returns the least number of new bytes of a file that a try to download it should bring.
+    pub fn least_bytes(&self) -> u64 {
+        self.limits.least_bytes
     }
 
     /// Returns the files of a repository.
@@ -94,14 +98,15 @@ impl Client {
     /// `File` if the hub cannot be reached, does not have the repository, or answers with something else.
     pub fn list(&self, address: &Address) -> Result<Listing> {
         let url = self.url(&["api", "models", &address.owner, &address.repository, "revision", &address.revision]);
-        let (mut response, _) = self.send(Method::GET, url, None, Follow::OnTheHub, address)?;
+        let agent = agent(&self.settings, self.limits, Some(self.limits.list));
+        let (mut response, _) = self.send(&agent, Method::GET, url, None, Follow::OnTheHub, address)?;
         if response.status() != StatusCode::OK {
             return Err(self.refused(&response, address));
         }
         let limited = response.body_mut().with_config().limit(LARGEST_LISTING);
         let bytes = limited.read_to_vec().map_err(|e| self.unreachable(&e).at(address))?;
         let found: Repository = serde_json::from_slice(&bytes).map_err(|e| {
-            let e = Error::file(format!("expected the list of files from the hub, found something else: {e}"));
+            let e = Error::file(format!("expected the list of files from the hub, found something else: {}", shown(&e.to_string())));
             e.at(address).hint("check HF_ENDPOINT")
         })?;
         if !is_commit(&found.sha) {
@@ -116,7 +121,7 @@ impl Client {
     /// # Errors
     /// `File` if the hub cannot be reached, does not have the file, or announces no valid size and hash.
     pub fn metadata(&self, address: &Address, commit: &str) -> Result<Metadata> {
-        let (response, url) = self.send(Method::HEAD, self.file(address, commit), None, Follow::OnTheHub, address)?;
+        let (response, url) = self.send(&self.agent, Method::HEAD, self.file(address, commit), None, Follow::OnTheHub, address)?;
         let (status, headers) = (response.status(), response.headers());
         if status != StatusCode::OK && !status.is_redirection() {
             return Err(self.refused(&response, address));
@@ -139,7 +144,9 @@ impl Client {
     /// `File` if the server cannot be reached, or if its answer contradicts `expected`.
     pub fn content(&self, address: &Address, commit: &str, expected: &Metadata, start: u64) -> Result<FileContent> {
         let range = (start > 0).then(|| format!("bytes={start}-"));
-        let (response, url) = self.send(Method::GET, self.file(address, commit), range.as_deref(), Follow::All, address)?;
+        // An agent of its own, because the watch shuts it down.
+        let agent = agent(&self.settings, self.limits, None);
+        let (response, url) = self.send(&agent, Method::GET, self.file(address, commit), range.as_deref(), Follow::All, address)?;
         let wrong = |text: String| Err(Error::file(text).at(host(&url)).at(address).hint("run the command again"));
         let (status, headers) = (response.status(), response.headers());
         if is_same_origin(&url, &self.settings.endpoint) {
@@ -168,7 +175,8 @@ impl Client {
             return wrong(format!("expected {} bytes, found {length}", expected.size_bytes - start));
         }
         let reader = response.into_body().into_with_config().limit(u64::MAX).reader();
-        Ok(FileContent { start, reader: Box::new(reader) })
+        let reader = Watched::new(Box::new(reader), agent, self.limits).map_err(|e| Error::of_io(e).at(address))?;
+        Ok(FileContent { start, reader })
     }
 
     /// Waits before the repetition `attempt` of a request, which counts from 0.
@@ -192,14 +200,22 @@ impl Client {
 
     /// Sends a request, follows redirects, and repeats the request after failures that may pass. Returns the answer with its address. The token is
     /// sent only to the hub.
-    fn send(&self, method: Method, url: Url, range: Option<&str>, follow: Follow, address: &Address) -> Result<(Response<Body>, Url)> {
+    fn send(
+        &self,
+        agent: &Agent,
+        method: Method,
+        url: Url,
+        range: Option<&str>,
+        follow: Follow,
+        address: &Address,
+    ) -> Result<(Response<Body>, Url)> {
         if self.settings.is_offline {
             let e = Error::file("this needs the hub, but HF_HUB_OFFLINE forbids connections");
             return Err(e.at(address).hint("unset HF_HUB_OFFLINE, or use a model that is in the cache"));
         }
         let (mut url, mut redirects, mut attempt) = (url, 0, 0);
         loop {
-            let outcome = self.agent.run(self.request(&method, &url, range)?);
+            let outcome = agent.run(self.request(&method, &url, range)?);
             let pause = match &outcome {
                 Ok(response) => asked_to_wait(response),
                 Err(e) => may_pass(e).then_some(None),
@@ -275,6 +291,7 @@ impl Client {
             ureq::Error::HostNotFound => "the host was not found".into(),
             ureq::Error::Timeout(_) => "the server does not answer".into(),
             ureq::Error::Io(e) => Error::of_io(io::Error::from(e.kind())).message,
+            ureq::Error::LargeResponseHeader(..) => "the headers of the answer do not end".into(),
             ureq::Error::BodyExceedsLimit(most) => format!("expected an answer of at most {}, found more", size(*most)),
             ureq::Error::Rustls(e) => format!("no encrypted connection: {e}"),
             ureq::Error::BadUri(_) | ureq::Error::RequireHttpsOnly(_) => "the address is not valid".into(),
@@ -282,6 +299,22 @@ impl Client {
         };
         Error::file(format!("cannot reach the hub: {found}")).hint("check the connection, HF_ENDPOINT and the proxy in HTTPS_PROXY")
     }
+}
+
+/// Returns an agent that follows no redirect by itself. `body` is the longest time for the body of an answer.
+fn agent(settings: &HubSettings, limits: Limits, body: Option<Duration>) -> Agent {
+    let config = Agent::config_builder()
+        .max_redirects(0)
+        .http_status_as_error(false)
+        .https_only(settings.endpoint.scheme() == "https")
+        .user_agent(concat!("wingbeat/", env!("CARGO_PKG_VERSION")))
+        .accept_encoding("identity")
+        .timeout_connect(Some(Duration::from_secs(30)))
+        .timeout_recv_response(Some(limits.silence))
+        .timeout_recv_body(body)
+        .timeout_per_read(Some(limits.silence))
+        .build();
+    config.new_agent()
 }
 
 fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {

@@ -2,19 +2,21 @@
 
 use super::address::Address;
 use super::cache::Cache;
-use super::client::{Client, Metadata, RETRIES};
+use super::client::{Client, Metadata, RETRIES, Watched};
 use super::digest::Hasher;
+use super::partial::INCOMPLETE;
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 use std::thread::sleep;
 use std::time::Duration;
 use wingbeat::error::{Error, Result};
-use wingbeat::low_level::front_end::size;
-use wingbeat::low_level::weights::new_file::{Lock, free_bytes, try_lock};
+use wingbeat::low_level::weights::new_file::{Lock, try_lock};
 
 /// The number of bytes that are read, hashed and written at once.
 const BLOCK: usize = 1 << 17;
+/// The number of times that a server may begin a file again because it knows no ranges.
+const RESTARTS: u32 = 20;
 /// The time between two looks at a lock that another process holds.
 const LOOK: Duration = Duration::from_millis(200);
 
@@ -22,7 +24,10 @@ const LOOK: Duration = Duration::from_millis(200);
 pub type OnBytes<'a> = dyn FnMut(u64) + 'a;
 
 /// Returns the bytes of a file that are still to be downloaded.
-pub fn remaining(cache: &Cache, address: &Address, found: &Metadata) -> u64 {
+pub fn remaining(cache: &Cache, address: &Address, commit: &str, found: &Metadata) -> u64 {
+    if cache.snapshot_file(address, commit, &found.etag, found.size_bytes).is_some() {
+        return 0;
+    }
     let blob = blob(cache, address, found);
     match (blob.is_file(), fs::metadata(partial(&blob))) {
         (true, _) => 0,
@@ -45,16 +50,22 @@ pub fn pull(
     progress: &mut OnBytes<'_>,
 ) -> Result<PathBuf> {
     let file = address.file.as_deref().ok_or_else(|| Error::input("expected the address of a file").at(address))?;
+    if let Some(path) = cache.snapshot_file(address, commit, &found.etag, found.size_bytes) {
+        return Ok(path);
+    }
     let blob = blob(cache, address, found);
     let blobs = cache.folder(address).join("blobs");
     cache.create(&blobs)?;
     let lock_path = cache.lock(address, &found.etag);
     cache.create(lock_path.parent().unwrap_or(&blobs))?;
-    let _lock = locked(&lock_path, &blob)?;
+    let lock = locked(&lock_path, &blob)?;
     if cache.existing(&blob)?.is_none() {
         let path = partial(&blob);
+        // For `list` and `rm`: the name of a blob is only its hash.
+        let _ = lock.set_len(0).and_then(|()| (&lock).write_all(file.as_bytes()));
+        cache.check_space(address, remaining(cache, address, commit, found))?;
         let download = Download { client, address, commit, found, path: &path };
-        download.run(&blobs, progress)?;
+        download.run(progress)?;
         fs::rename(&path, &blob).map_err(|e| Error::io(e, &blob))?;
     }
     cache.link(address, commit, file, &found.etag)
@@ -64,9 +75,10 @@ fn blob(cache: &Cache, address: &Address, found: &Metadata) -> PathBuf {
     cache.folder(address).join("blobs").join(found.etag.as_str())
 }
 
-/// Returns the path of a blob that is not complete. Hugging Face's programs use the same name.
+/// Returns the path of a blob that is not complete. Hugging Face's programs used the same name before huggingface_hub 2.4. What that version leaves has
+/// another name and may have holes, so nothing goes on with it.
 fn partial(blob: &Path) -> PathBuf {
-    blob.with_extension("incomplete")
+    blob.with_extension(INCOMPLETE)
 }
 
 /// Opens a file of ours for writing, and refuses a link in its place, which could lead anywhere.
@@ -103,34 +115,28 @@ struct Download<'a> {
 }
 
 impl Download<'_> {
-    fn run(&self, blobs: &Path, progress: &mut OnBytes<'_>) -> Result<()> {
+    fn run(&self, progress: &mut OnBytes<'_>) -> Result<()> {
         let total = self.found.size_bytes;
         let mut file = opened(self.path)?;
         let mut hasher = self.found.etag.hasher(total);
         let mut done = self.resume(&mut file, &mut hasher)?;
-        if let Some(free) = free_bytes(blobs).filter(|free| *free < total - done) {
-            let text = format!("the download needs {}, but the disk has only {} free", size(total - done), size(free));
-            return Err(Error::file(text).at(blobs.display()).hint("free some space, or set HF_HOME to a folder on another disk"));
-        }
         progress(done);
-        let mut attempt = 0;
+        let mut tries = Tries { most: done, failed: 0, restarts: 0 };
         while done < total {
             let content = self.client.content(self.address, self.commit, self.found, done)?;
-            if content.start != done {
-                (done, hasher) = (0, self.found.etag.hasher(total));
-                self.cut(&mut file, 0)?;
+            tries.restarts += u32::from(content.start != done);
+            // The server may begin again: the bytes that are there are skipped, so that a try never loses what another brought.
+            let skipped = done - content.start;
+            let ended = self.receive(content.reader, skipped, &mut file, &mut hasher, &mut done, progress)?;
+            if done == total {
+                break;
             }
-            let before = done;
-            let ended = self.receive(content.reader, &mut file, &mut hasher, &mut done, progress)?;
-            attempt = if done > before { 0 } else { attempt + 1 };
-            if done < total {
-                if attempt > RETRIES {
-                    let text = format!("the connection ends after {} of {} bytes: {ended}", done, total);
-                    return Err(Error::file(text).at(self.address).hint("run the command again: the download goes on where it stopped"));
-                }
-                log::debug!("{}: cut after {done} of {total} bytes: {ended}", self.address);
-                self.client.wait(attempt);
+            if !tries.may_go_on(done, self.client.least_bytes()) {
+                let text = format!("the connection ends after {done} of {total} bytes: {ended}");
+                return Err(Error::file(text).at(self.address).hint("run the command again: the download goes on where it stopped"));
             }
+            log::debug!("{}: cut after {done} of {total} bytes: {ended}", self.address);
+            self.client.wait(tries.failed);
         }
         let hash = hasher.finish();
         if hash != self.found.etag.as_str() {
@@ -167,34 +173,65 @@ impl Download<'_> {
         cut.map(drop).map_err(|e| Error::io(e, self.path))
     }
 
-    /// Writes what the server sends until it stops or the file is complete. Returns why it stopped.
+    /// Writes what the server sends after `skipped` bytes, until it stops or the file is complete. Returns why it stopped. What a server sends after a
+    /// complete file is not waited for.
     fn receive(
         &self,
-        mut reader: Box<dyn Read>,
+        mut reader: Watched,
+        mut skipped: u64,
         file: &mut File,
         hasher: &mut Hasher,
         done: &mut u64,
         progress: &mut OnBytes<'_>,
     ) -> Result<String> {
         let mut block = vec![0; BLOCK];
-        loop {
+        while *done < self.found.size_bytes {
             let n = match reader.read(&mut block) {
-                Ok(0) => return Ok("the server closed the connection".into()),
-                Ok(n) => n,
-                Err(e) => return Ok(Error::of_io(e.kind().into()).message),
+                Ok(n) if n > 0 => n,
+                Ok(_) => return Ok(reader.too_slow().unwrap_or_else(|| "the server closed the connection".into())),
+                Err(e) => return Ok(reader.too_slow().unwrap_or_else(|| Error::of_io(e.kind().into()).message)),
             };
-            if *done + n as u64 > self.found.size_bytes {
+            let skip = skipped.min(n as u64);
+            skipped -= skip;
+            let new = &block[skip as usize..n];
+            if *done + new.len() as u64 > self.found.size_bytes {
                 self.cut(file, 0)?;
                 let text = format!("expected {} bytes, found more: the download is dropped", self.found.size_bytes);
                 return Err(Error::file(text).at(self.address).hint("run the command again"));
             }
-            file.write_all(&block[..n]).map_err(|e| Error::io(e, self.path))?;
-            hasher.update(&block[..n]);
-            *done += n as u64;
+            file.write_all(new).map_err(|e| Error::io(e, self.path))?;
+            hasher.update(new);
+            *done += new.len() as u64;
             progress(*done);
         }
+        Ok(String::new())
     }
 }
 
+/// The tries of a download, which end when they bring nothing new. A server could bring a byte with each of a billion tries.
+struct Tries {
+    /// The number of bytes after the last try that counts.
+    most: u64,
+    /// The tries since then.
+    failed: u32,
+    /// The number of times that the server began again.
+    restarts: u32,
+}
+
+impl Tries {
+    /// Counts a try after which `done` bytes are there, and returns whether another may follow. A try counts if all since the last that counts brought
+    /// `least` new bytes.
+    fn may_go_on(&mut self, done: u64, least: u64) -> bool {
+        if done - self.most >= least {
+            (self.most, self.failed) = (done, 0);
+        } else {
+            self.failed += 1;
+        }
+        self.failed <= RETRIES && self.restarts <= RESTARTS
+    }
+}
+
+#[cfg(all(test, unix))]
+mod hostile;
 #[cfg(all(test, unix))]
 mod tests;

@@ -8,11 +8,14 @@ mod cache;
 mod client;
 mod digest;
 mod download;
+mod expand;
+mod partial;
 mod plan;
 mod redirect;
 mod remove;
 mod series;
 mod settings;
+mod shown;
 #[cfg(test)]
 mod testing;
 
@@ -22,3 +25,4 @@ pub use client::Client;
 pub use plan::Plan;
 pub use series::newer;
 pub use settings::HubSettings;
+pub use shown::shown;

@@ -11,6 +11,9 @@ use wingbeat::error::{Error, Result};
 /// The extensions of the files that a folder model may need beside its weights.
 const BESIDE: [&str; 6] = ["json", "model", "tiktoken", "jinja", "txt", "safetensors"];
 
+/// The most files that a folder model may have. Each costs a request.
+const MOST_FILES: usize = 1000;
+
 /// The number of files that an error names.
 const NAMED: usize = 5;
 
@@ -54,23 +57,32 @@ impl Plan {
 
     /// Returns the number of bytes that are not in the cache yet.
     pub fn remaining_bytes(&self, cache: &Cache) -> u64 {
-        self.files.iter().map(|(file, found)| download::remaining(cache, file, found)).fold(0, u64::saturating_add)
+        self.files.iter().map(|(file, found)| download::remaining(cache, file, &self.commit, found)).fold(0, u64::saturating_add)
+    }
+
+    /// Returns why the cache cannot be written, or `None` if it can be.
+    pub fn refused_by(&self, cache: &Cache) -> Option<Error> {
+        cache.refuses_writing(&self.address, &self.commit)
     }
 
     /// Downloads the files that the cache does not have, and returns the model's path. `progress` is called with the bytes done and the bytes of all
     /// files.
     ///
     /// # Errors
-    /// The errors of `download::pull`.
+    /// The errors of `download::pull`. `File` if the disk has too little space for all files together.
     pub fn run(&self, client: &Client, cache: &Cache, progress: &mut dyn FnMut(u64, u64)) -> Result<PathBuf> {
         let (mut before, total) = (0, self.size_bytes());
         let mut path = PathBuf::new();
+        cache.check_space(&self.address, self.remaining_bytes(cache))?;
         for (file, found) in &self.files {
             path = download::pull(client, cache, file, &self.commit, found, &mut |done| progress(before + done, total))?;
             before += found.size_bytes;
             progress(before, total);
         }
-        cache.remember(&self.address, &self.commit)?;
+        // The model is there, and a later command finds it without the name of its revision.
+        if let Err(e) = cache.remember(&self.address, &self.commit) {
+            log::warn!("{e}");
+        }
         if self.is_folder {
             path.pop();
         }
@@ -91,6 +103,10 @@ fn chosen<'a>(files: &[&'a str], address: &Address) -> Result<Vec<&'a str>> {
     if files.contains(&CONFIG) && models.iter().any(is_beside) {
         let mut folder: Vec<&str> = files.iter().copied().filter(is_beside).filter(|file| *file != CONFIG).collect();
         folder.push(CONFIG);
+        if folder.len() > MOST_FILES {
+            let text = format!("expected a model of at most {MOST_FILES} files, found {} files", folder.len());
+            return Err(Error::file(text).at(address).hint("add the name of a file, as in hf:OWNER/REPO/FILE"));
+        }
         return Ok(folder);
     }
     match models.as_slice() {
@@ -115,7 +131,7 @@ fn in_repository(models: &[&str]) -> String {
 
 #[cfg(all(test, unix))]
 mod tests {
-    use super::super::testing::{Hub, model_and_cache};
+    use super::super::testing::{Answer, Hub, hub_answer, model_and_cache, sha256};
     use super::*;
 
     fn chosen(address: &str, files: &[&str]) -> String {
@@ -161,7 +177,24 @@ mod tests {
         assert_eq!(cache.find(&address).unwrap(), Some(path.clone()));
         assert_eq!(std::fs::read(path.join("model.safetensors")).unwrap(), b"weights");
         assert!(!path.join("README.md").exists());
-        assert_eq!(cache.list().unwrap()[0].path, path);
+        assert_eq!(cache.list().unwrap().models[0].path, path);
+    }
+
+    #[test]
+    fn the_sum_of_a_folder_is_compared_with_the_disk() {
+        let (file, cache, folder) = model_and_cache("x");
+        let free = wingbeat::low_level::weights::new_file::free_bytes(folder.path()).unwrap();
+        // Each file fits, both do not.
+        let hub = Hub::start(move |request, _| match request.method.as_str() {
+            "HEAD" => Answer::new(200, "").with("x-linked-size", free / 10 * 6).with("x-linked-etag", sha256(b"x")),
+            "GET" if request.path.contains("/resolve/") => Answer::new(200, "x"),
+            _ => hub_answer(request, &[("config.json".into(), vec![]), ("m.safetensors".into(), vec![])]),
+        });
+        let address = Address { file: None, ..file };
+        let plan = Plan::make(&hub.client(), &address).unwrap();
+        let e = plan.run(&hub.client(), &cache, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(e.contains("the download needs") && e.contains("but the disk has only"), "{e}");
+        assert!(hub.requests().iter().all(|request| !request.path.contains("/resolve/") || request.method == "HEAD"));
     }
 
     #[test]

@@ -1,10 +1,14 @@
 //! Removes models from the cache. Nothing outside the cache is removed, whatever its links say.
 
 use super::address::Address;
-use super::cache::{Cache, files_below, is_folder};
-use std::fs;
+use super::cache::{Cache, files_below};
+use super::partial::Partial;
+use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
+
+/// What a repository of the cache consists of. Nothing else is removed where the repository is a link to another folder.
+const PARTS: [&str; 4] = ["blobs", "refs", "snapshots", ".no_exist"];
 
 /// The files that will be removed.
 #[derive(Debug)]
@@ -17,20 +21,24 @@ pub struct Removal {
     is_whole: bool,
     /// The bytes that become free.
     pub size_bytes: u64,
+    /// The locks of downloads, so that none goes on.
+    _locks: Vec<File>,
 }
 
 impl Cache {
-    /// Returns what has to be removed for an address: a file's links, and its blob if no other link needs it; or, without a file, the whole
-    /// repository. Returns `None` if the cache has nothing at this address.
+    /// Returns what has to be removed for an address: a file's links, its blob if no other link needs it, and what an interrupted download of it left;
+    /// or, without a file, the whole repository. Returns `None` if the cache has nothing at this address.
     ///
     /// # Errors
-    /// `File` if the folder of the file leads out of the cache. `Input` if the address has a revision and no file.
+    /// `File` if the folder of the file leads out of the cache, or if a process downloads the file now. `Input` if the address has a revision and no
+    /// file.
     pub fn removal(&self, address: &Address) -> Result<Option<Removal>> {
         let folder = self.folder(address);
-        if !is_folder(&folder) {
+        if !folder.is_dir() {
             return Ok(None);
         }
         self.check_inside(&folder)?;
+        let partials = self.partials(address);
         let Some(file) = &address.file else {
             if !address.is_unpinned() {
                 return Err(Error::input("cannot remove one revision of a repository")
@@ -38,25 +46,42 @@ impl Cache {
                     .hint("remove a file, or the repository"));
             }
             let size_bytes = files_below(&folder).iter().map(|file| own_size(&folder.join(file))).sum();
-            return Ok(Some(Removal { links: Vec::new(), blobs: Vec::new(), folder, is_whole: true, size_bytes }));
+            let _locks = held(&partials)?;
+            return Ok(Some(Removal { links: Vec::new(), blobs: Vec::new(), folder, is_whole: true, size_bytes, _locks }));
         };
         let mut links = Vec::new();
-        for snapshot in self.snapshots(address)? {
+        for snapshot in self.known_snapshots(address) {
             let link = snapshot.join(file);
             if fs::symlink_metadata(&link).is_ok_and(|m| !m.is_dir()) {
                 self.check_inside(link.parent().unwrap_or(&snapshot))?;
                 links.push(link);
             }
         }
-        if links.is_empty() {
+        self.removal_of(folder, links, &partials)
+    }
+
+    /// Returns what has to be removed so that nothing is left of the interrupted downloads of a file or a repository, or `None` if there are none.
+    ///
+    /// # Errors
+    /// `File` if the folder leads out of the cache, or if a process downloads the file now.
+    pub fn removal_of_partials(&self, address: &Address) -> Result<Option<Removal>> {
+        self.removal_of(self.folder(address), Vec::new(), &self.partials(address))
+    }
+
+    fn removal_of(&self, folder: PathBuf, links: Vec<PathBuf>, partials: &[Partial]) -> Result<Option<Removal>> {
+        if links.is_empty() && partials.is_empty() {
             return Ok(None);
         }
         let kept = self.blobs_without(&folder, &links);
         let mut blobs: Vec<PathBuf> = links.iter().filter_map(|link| blob_of(&folder, link)).filter(|blob| !kept.contains(blob)).collect();
+        blobs.extend(partials.iter().map(|partial| partial.path.clone()));
+        if !partials.is_empty() {
+            self.check_inside(&folder.join("blobs"))?;
+        }
         blobs.sort();
         blobs.dedup();
         let size_bytes = links.iter().chain(&blobs).map(|path| own_size(path)).sum();
-        Ok(Some(Removal { links, blobs, folder, is_whole: false, size_bytes }))
+        Ok(Some(Removal { links, blobs, folder, is_whole: false, size_bytes, _locks: held(partials)? }))
     }
 
     /// Returns the blobs of all links of a repository except `links`.
@@ -67,6 +92,14 @@ impl Cache {
     }
 }
 
+/// Locks all blobs that are not complete.
+fn held(partials: &[Partial]) -> Result<Vec<File>> {
+    // Two files of one blob have one lock.
+    let mut locks: Vec<&Partial> = partials.iter().collect();
+    locks.dedup_by(|a, b| a.has_lock_of(b));
+    locks.into_iter().filter_map(|partial| partial.hold().transpose()).collect()
+}
+
 impl Removal {
     /// Removes the files, then the folders that became empty.
     ///
@@ -74,7 +107,7 @@ impl Removal {
     /// `File` if a file cannot be removed.
     pub fn run(self) -> Result<()> {
         if self.is_whole {
-            return fs::remove_dir_all(&self.folder).map_err(|e| Error::io(e, &self.folder));
+            return remove_repository(&self.folder);
         }
         for path in self.links.iter().chain(&self.blobs) {
             fs::remove_file(path).map_err(|e| Error::io(e, path))?;
@@ -85,17 +118,39 @@ impl Removal {
             parents.map_while(|folder| fs::remove_dir(folder).ok()).for_each(drop);
         }
         if !snapshots.exists() && fs::remove_dir(self.folder.join("blobs")).is_ok() {
-            let _ = fs::remove_dir_all(&self.folder);
+            let _ = remove_repository(&self.folder);
         }
         Ok(())
     }
 }
 
-/// Returns the blob of the same repository to which a link leads, or `None` if it leads elsewhere.
+/// Removes a repository. If its folder is a link, removes what a cache has there, the folder if nothing else is in it, and the link.
+fn remove_repository(folder: &Path) -> Result<()> {
+    let io = |e| Error::io(e, folder);
+    if !fs::symlink_metadata(folder).map_err(io)?.is_symlink() {
+        return fs::remove_dir_all(folder).map_err(io);
+    }
+    let real = folder.canonicalize().map_err(io)?;
+    for part in PARTS.map(|part| real.join(part)) {
+        match fs::symlink_metadata(&part) {
+            Ok(m) if m.is_dir() => fs::remove_dir_all(&part).map_err(|e| Error::io(e, &part))?,
+            Ok(_) => fs::remove_file(&part).map_err(|e| Error::io(e, &part))?,
+            Err(_) => {}
+        }
+    }
+    let _ = fs::remove_dir(&real);
+    // On Windows, a link to a folder is removed as a folder.
+    fs::remove_file(folder).or_else(|_| fs::remove_dir(folder)).map_err(io)
+}
+
+/// Returns the blob of the same repository to which a link leads, or `None` if it leads elsewhere. The blob may itself be a link, to the store that
+/// huggingface_hub 2.4 shares between repositories: only the repository's own link is its blob.
 fn blob_of(folder: &Path, link: &Path) -> Option<PathBuf> {
-    let (real, blobs) = (link.canonicalize().ok()?, folder.join("blobs").canonicalize().ok()?);
-    let is_link = fs::symlink_metadata(link).is_ok_and(|m| m.is_symlink());
-    (is_link && real.parent() == Some(&blobs) && blobs.parent() == folder.canonicalize().ok().as_deref()).then_some(real)
+    let target = fs::read_link(link).ok()?;
+    let target = link.parent()?.join(target);
+    let (real, blobs) = (target.parent()?.canonicalize().ok()?, folder.join("blobs").canonicalize().ok()?);
+    let is_own = real == blobs && blobs.parent() == folder.canonicalize().ok().as_deref();
+    is_own.then(|| blobs.join(target.file_name().unwrap_or_default())).filter(|blob| fs::symlink_metadata(blob).is_ok_and(|m| !m.is_dir()))
 }
 
 /// Returns the size of a file, and 0 for a link.

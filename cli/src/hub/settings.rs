@@ -1,5 +1,6 @@
 //! Reads the environment variables of Hugging Face's own programs, which say where the hub and the cache are.
 
+use super::expand::expanded;
 use std::env::VarError;
 use std::ffi::OsString;
 use std::fmt;
@@ -10,7 +11,7 @@ use wingbeat::low_level::front_end::short;
 
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// The values of `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE`, `HF_HOME` and `HF_HUB_OFFLINE`.
+/// The values of `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE` (before: `HUGGINGFACE_HUB_CACHE`), `HF_HOME` and `HF_HUB_OFFLINE`.
 #[derive(Clone)]
 pub struct HubSettings {
     /// The address of the hub, without a `/` at the end.
@@ -64,10 +65,13 @@ impl HubSettings {
             Some(Ok(text)) => Ok(Some(text)),
             Some(Err(_)) => Err(Error::usage(VarError::NotUnicode(OsString::new()).to_string()).at(name)),
         };
+        let user = home.clone();
         let default = || Some(folder("XDG_CACHE_HOME").or_else(|| Some(home.as_ref()?.join(".cache")))?.join("huggingface"));
-        let cache = folder("HF_HUB_CACHE").or_else(|| Some(folder("HF_HOME").or_else(default)?.join("hub")));
+        let cache = folder("HF_HUB_CACHE").or_else(|| folder("HUGGINGFACE_HUB_CACHE"));
+        let cache = cache.or_else(|| Some(folder("HF_HOME").or_else(default)?.join("hub")));
         let cache =
             cache.ok_or_else(|| Error::usage("no folder for models is known").hint("set HF_HOME to a folder for downloaded models"))?;
+        let cache = expanded(&cache, user.as_deref(), variable);
         let token = text("HF_TOKEN")?.map(|token| token.trim().to_string()).filter(|token| !token.is_empty());
         if token.as_ref().is_some_and(|token| !token.bytes().all(|b| b.is_ascii_graphic())) {
             return Err(Error::usage("the token has characters other than printable ASCII").at("HF_TOKEN").hint("check the variable"));
@@ -110,6 +114,15 @@ mod tests {
             (&[("XDG_CACHE_HOME", "/x")], "/x/huggingface/hub"),
             (&[("HF_HOME", "/h"), ("XDG_CACHE_HOME", "/x")], "/h/hub"),
             (&[("HF_HUB_CACHE", "/c"), ("HF_HOME", "/h")], "/c"),
+            (&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HOME", "/h")], "/old"),
+            (&[("HUGGINGFACE_HUB_CACHE", "/old"), ("HF_HUB_CACHE", "~/c")], "/home/me/c"),
+            (&[("HF_HOME", "~")], "/home/me/hub"),
+            (&[("HF_HOME", "~/x"), ("HF_HUB_CACHE", "")], "/home/me/x/hub"),
+            (&[("XDG_CACHE_HOME", "~/x")], "/home/me/x/huggingface/hub"),
+            (&[("HF_HOME", "/a/~/b")], "/a/~/b/hub"),
+            (&[("HF_HOME", "$A/${B}c/$D/${D}/$"), ("A", "/a"), ("B", "b")], "/a/bc/$D/${D}/$/hub"),
+            (&[("HF_HOME", "~root/x")], "/root/x/hub"),
+            (&[("HF_HOME", "~nobody-has-this-name/x")], "~nobody-has-this-name/x/hub"),
         ] {
             assert_eq!(read(given).unwrap().cache, PathBuf::from(cache));
         }

@@ -2,7 +2,7 @@
 
 use super::address::Address;
 use super::cache::Cache;
-use super::client::Client;
+use super::client::{Client, Limits};
 use super::digest::Etag;
 use super::settings::HubSettings;
 use std::collections::BTreeMap;
@@ -28,15 +28,31 @@ pub struct Answer {
     pub body: Vec<u8>,
     /// The number of bytes after which the connection is cut.
     pub cut: Option<usize>,
+    /// Bytes that follow the body again and again, with this pause, until the client closes the connection.
+    pub endless: Option<(&'static str, Duration)>,
+    /// Bytes that precede the answer in the same way, so that the answer never begins.
+    pub before: Option<(&'static str, Duration)>,
 }
 
 impl Answer {
     pub fn new(status: u16, body: impl Into<Vec<u8>>) -> Answer {
-        Answer { status, headers: Vec::new(), body: body.into(), cut: None }
+        Answer { status, headers: Vec::new(), body: body.into(), cut: None, endless: None, before: None }
     }
 
     pub fn with(mut self, name: &str, value: impl ToString) -> Answer {
         self.headers.push((name.into(), value.to_string()));
+        self
+    }
+
+    /// Adds bytes that follow the body without an end.
+    pub fn then(mut self, bytes: &'static str, pause_ms: u64) -> Answer {
+        self.endless = Some((bytes, Duration::from_millis(pause_ms)));
+        self
+    }
+
+    /// Adds bytes that precede the answer without an end.
+    pub fn after(mut self, bytes: &'static str, pause_ms: u64) -> Answer {
+        self.before = Some((bytes, Duration::from_millis(pause_ms)));
         self
     }
 
@@ -92,12 +108,24 @@ impl Hub {
         self.requests.lock().unwrap().clone()
     }
 
+    /// Returns a client as [`client`](Self::client) does, for which a server must be quick.
+    pub fn impatient_client(&self) -> Client {
+        let ms = Duration::from_millis;
+        let limits = Limits { silence: ms(400), list: ms(400), window: ms(400), ..Limits::default() };
+        let mut client = Client::with_limits(self.settings(), limits);
+        client.pause = ms(1);
+        client
+    }
+
     /// Returns a client of this hub with the token `hf_secret`, and pauses of a millisecond.
     pub fn client(&self) -> Client {
-        let token = [("HF_ENDPOINT", self.address.as_str()), ("HF_TOKEN", "hf_secret"), ("HF_HUB_CACHE", "/nowhere")];
-        let mut client = Client::new(HubSettings::for_test(&token));
+        let mut client = Client::new(self.settings());
         client.pause = Duration::from_millis(1);
         client
+    }
+
+    fn settings(&self) -> HubSettings {
+        HubSettings::for_test(&[("HF_ENDPOINT", self.address.as_str()), ("HF_TOKEN", "hf_secret"), ("HF_HUB_CACHE", "/nowhere")])
     }
 }
 
@@ -166,8 +194,19 @@ fn answer(stream: TcpStream, seen: &Mutex<Vec<Request>>, handler: &Handler) {
         head += &format!("{name}: {value}\r\n");
     }
     let mut out = &stream;
+    if let Some(before) = answer.before {
+        return repeat(out, before);
+    }
     let _ = out.write_all(format!("{head}\r\n").as_bytes());
     if request.method != "HEAD" {
         let _ = out.write_all(&answer.body[..answer.cut.unwrap_or(answer.body.len())]);
+        answer.endless.into_iter().for_each(|endless| repeat(out, endless));
+    }
+}
+
+/// Sends the same bytes until the client closes the connection.
+fn repeat(mut out: &TcpStream, (bytes, pause): (&str, Duration)) {
+    while out.write_all(bytes.as_bytes()).is_ok() {
+        std::thread::sleep(pause);
     }
 }

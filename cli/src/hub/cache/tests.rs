@@ -55,7 +55,7 @@ fn a_folder_counts_when_all_its_weights_are_there() {
     assert_eq!(found(&cache, "hf:me/models"), None);
     put(&cache, COMMIT, "model-2.safetensors", "22");
     assert_eq!(found(&cache, "hf:me/models"), whole);
-    let listed = cache.list().unwrap();
+    let listed = cache.list().unwrap().models;
     assert_eq!((listed.len(), listed[0].address.to_string().as_str(), listed[0].size_bytes), (1, "hf:me/models", 3));
 }
 
@@ -73,7 +73,7 @@ fn links_that_leave_the_cache_are_refused_and_not_listed() {
         let e = cache.find(&at(&format!("hf:me/models/{file}"))).unwrap_err().to_string();
         assert!(e.contains("a link that leaves it"), "{e}");
     }
-    assert_eq!(cache.list().unwrap().iter().map(|c| c.address.to_string()).collect::<Vec<_>>(), ["hf:me/models/m.pth"]);
+    assert_eq!(cache.list().unwrap().models.iter().map(|c| c.address.to_string()).collect::<Vec<_>>(), ["hf:me/models/m.pth"]);
     fs::create_dir_all(cache.folder(&at("hf:me/models")).join("refs")).unwrap();
     fs::write(cache.folder(&at("hf:me/models")).join("refs/main"), "../../../..").unwrap();
     assert_eq!(found(&cache, "hf:me/models/m.pth"), Some(format!("{COMMIT}/m.pth")), "a ref that is no commit is ignored");
@@ -86,7 +86,8 @@ fn links_that_leave_the_cache_are_refused_and_not_listed() {
     cache.removal(&at("hf:me/models")).unwrap().unwrap().run().unwrap();
     assert!(outside.exists() && !cache.folder(&at("hf:me/models")).exists());
     symlink(folder.path(), cache.folder(&at("hf:me/models"))).unwrap();
-    assert!(cache.removal(&at("hf:me/models")).unwrap().is_none(), "a link in the place of a repository is left alone");
+    cache.removal(&at("hf:me/models")).unwrap().unwrap().run().unwrap();
+    assert!(outside.exists(), "of a folder to which a repository leads, only the parts of a cache are removed");
 }
 
 #[test]

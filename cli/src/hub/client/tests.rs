@@ -7,7 +7,18 @@ fn model() -> Address {
 
 #[test]
 fn a_listing_has_only_names_that_are_safe_below_the_cache() {
-    let names = ["m.pth", "sub/n.gguf", "../../x.pth", "/etc/passwd", "a\\..\\b.pth", "a/../../b.pth", "c\u{1b}[2J.pth", "", "C:x.pth"];
+    let names = [
+        "m.pth",
+        "sub/n.gguf",
+        "../../x.pth",
+        "/etc/passwd",
+        "a\\..\\b.pth",
+        "a/../../b.pth",
+        "c\u{1b}[2J.pth",
+        "",
+        "C:x.pth",
+        "m\u{202e}htp.gpj.pth",
+    ];
     let files: Vec<(&str, &[u8])> = names.iter().map(|name| (*name, &b"x"[..])).collect();
     let listing = Hub::with_files(&files).client().list(&model()).unwrap();
     assert_eq!((listing.commit.as_str(), listing.files), (COMMIT, vec!["m.pth".into(), "sub/n.gguf".into()]));

@@ -86,7 +86,7 @@ fn a_killed_download_goes_on_and_a_wrong_part_is_found() {
     let e = pulled(&hub, &cache, &address).unwrap_err();
     assert!(e.message.contains("the downloaded file is removed") && !part.exists() && is_empty(&cache, &address), "{e}");
     fs::write(&part, &content[..1000]).unwrap();
-    assert_eq!(remaining(&cache, &address, &hub.client().metadata(&address, COMMIT).unwrap()), content.len() as u64 - 1000);
+    assert_eq!(remaining(&cache, &address, COMMIT, &hub.client().metadata(&address, COMMIT).unwrap()), content.len() as u64 - 1000);
     assert_eq!(fs::read(pulled(&hub, &cache, &address).unwrap()).unwrap(), content);
     assert_eq!(hub.requests().last().unwrap().headers["range"], "bytes=1000-");
     fs::remove_file(blobs.join(sha256(&content))).unwrap();
