@@ -40,9 +40,9 @@ pub struct CachedFile {
 pub struct Contents {
     /// The models, each once, ordered by address. Links that lead out of the cache are left out.
     pub models: Vec<CachedFile>,
-    /// What interrupted downloads left.
+    /// Files that interrupted downloads left.
     pub partials: Vec<Partial>,
-    /// What could not be read.
+    /// Errors of everything that could not be read.
     pub faults: Vec<Error>,
 }
 

@@ -1,4 +1,4 @@
-//! What interrupted downloads left: `blobs/HASH.incomplete`, and `blobs/HASH.XXXXXXXX.incomplete` of huggingface_hub since 2.4, which does not go on
+//! Files that interrupted downloads left: `blobs/HASH.incomplete`, and `blobs/HASH.XXXXXXXX.incomplete` of huggingface_hub since 2.4, which does not go on
 //! with such a file. The name of the file that was downloaded is in the lock, if wingbeat downloaded it.
 
 use super::address::Address;

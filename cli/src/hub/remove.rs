@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
 
-/// What a repository of the cache consists of. Nothing else is removed where the repository is a link to another folder.
+/// The folders of a repository of the cache. Nothing else is removed where the repository is a link to another folder.
 const PARTS: [&str; 4] = ["blobs", "refs", "snapshots", ".no_exist"];
 
 /// The files that will be removed.
@@ -60,7 +60,7 @@ impl Cache {
         self.removal_of(folder, links, &partials)
     }
 
-    /// Returns what has to be removed so that nothing is left of the interrupted downloads of a file or a repository, or `None` if there are none.
+    /// Returns what has to be removed so that nothing is left of the interrupted downloads of a file or a repository, or `None` if it has no such file.
     ///
     /// # Errors
     /// `File` if the folder leads out of the cache, or if a process downloads the file now.
