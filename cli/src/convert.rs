@@ -69,10 +69,10 @@ pub struct Args {
     /// Vocabulary file to write into the folder of --layout hf [default: the model's vocabulary]
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
-    /// Merge the LoRA adapter in FILE into the weights. A tensor that is whole in FILE, not a pair lora_A and lora_B, replaces the model's tensor
-    #[arg(hide_short_help = true, long, value_name = "FILE", requires = "lora_alpha")]
+    /// Merge the LoRA adapter at PATH (a file, or PEFT's folder) into the weights. A tensor that is whole in the adapter, not a pair lora_A and lora_B, replaces the model's tensor
+    #[arg(hide_short_help = true, long, value_name = "PATH")]
     lora: Option<PathBuf>,
-    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora. A weight matrix W with the pair (A, B) becomes W + ALPHA / rank * B * A
+    /// LoRA alpha of the adapter's training, for an adapter without an adapter_config.json in its folder; required with such an adapter. A weight matrix W with the pair (A, B) becomes W + ALPHA / rank * B * A
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
@@ -143,10 +143,7 @@ pub fn run(args: Args) -> Outcome {
     let path = input;
     let input = Checkpoint::open(path)?;
     refuse_states(&input).map_err(|e| e.at(path.display()))?;
-    let lora = match (&args.lora, args.lora_alpha) {
-        (Some(path), Some(alpha)) => Some(Lora::open(path, alpha, &input)?),
-        _ => None,
-    };
+    let lora = args.lora.as_deref().map(|path| Lora::open(path, args.lora_alpha, &input)).transpose()?;
     let files = match (layout, args.shard) {
         (Layout::HuggingFace, _) => files_beside(&input, args.vocab.as_deref())?,
         (_, Some(_)) => side_files(&input, None)?,

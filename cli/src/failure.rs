@@ -218,7 +218,7 @@ mod tests {
                 "needs the flag --output, which",
                 Some("add --output <OUT.jsonl>: Ap"),
             ),
-            ("w -v convert a b --dtype f16 --lora=c", "--lora", "this flag needs the flag --lora-alpha", Some("add --lora-alpha <ALPHA>")),
+            ("w -v convert a b --dtype f16 --lora-alpha=8", "--lora-alpha", "this flag needs the flag --lora", Some("add --lora <PATH>")),
             ("w score --text a --tokens 1", "--text", "cannot be used with --tokens", Some("only one")),
             ("w generate x --quant i9", "--quant", "unknown weight format \"i9\"", Some("PART=FORMAT")),
             ("w completions", "<SHELL>", "the argument is missing", Some("bash, elvish, fish, powershell, zsh")),

@@ -49,10 +49,10 @@ pub struct WeightArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
-    /// Merge the LoRA adapter in FILE into the weights while they are loaded. `wingbeat convert --lora` writes the merged model to a file
-    #[arg(long, value_name = "FILE", requires = "lora_alpha", hide_short_help = true)]
+    /// Merge the LoRA adapter at PATH (a file, or PEFT's folder) into the weights while they are loaded. `wingbeat convert --lora` writes the merged model to a file
+    #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub lora: Option<PathBuf>,
-    /// LoRA alpha of the adapter's training, which the adapter's file does not contain; required with --lora
+    /// LoRA alpha of the adapter's training, for an adapter without an adapter_config.json in its folder; required with such an adapter
     #[arg(long, value_name = "ALPHA", requires = "lora", hide_short_help = true)]
     pub lora_alpha: Option<f32>,
     /// Place layers on devices, in ChatRWKV's notation: `gpu fp16i8 *10 -> cpu fp32` runs 10 layers in 8 bits on the GPU and the rest on the CPU; `auto` chooses a placement that fits the free memory (docs/strategies.md). Replaces --device, --dtype and --quant
@@ -297,7 +297,7 @@ impl WeightArgs {
             None => self.run.measure_once()?,
         }
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
-        let lora = self.lora.clone().zip(self.lora_alpha);
+        let lora = self.lora.clone().map(|path| (path, self.lora_alpha));
         load(source, &Options { dtype, quant, strategy, output, lora, ..self.run.options(self.vocab.clone())? })
     }
 

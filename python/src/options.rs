@@ -64,9 +64,8 @@ impl LoadOptions {
             options.set(name, value)?;
         }
         options.lora = match (self.get("lora"), self.read("lora_alpha", "a number")?) {
-            (Some(path), Some(alpha)) => Some((path.into(), alpha)),
+            (Some(path), alpha) => Some((path.into(), alpha)),
             (None, None) => None,
-            (Some(_), None) => return Err(Error::usage("expected the alpha of the adapter's training, found none").field("lora_alpha")),
             (None, Some(_)) => return Err(Error::usage("expected an adapter, found none").field("lora")),
         };
         Ok(options)

@@ -70,8 +70,9 @@ pub struct Options {
     /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a format of wingbeat, such as `i8`,
     /// then keep this format. Matrices in a block type of GGUF, such as `Q4_0`, become floats.
     pub quant: Option<QuantPlan>,
-    /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training, which the file does not contain.
-    pub lora: Option<(PathBuf, f32)>,
+    /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
+    /// `adapter_config.json`.
+    pub lora: Option<(PathBuf, Option<f32>)>,
     /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If that file has no usable vocabulary, the model's
     /// number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.
     pub vocab: Option<PathBuf>,

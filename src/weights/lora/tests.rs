@@ -1,5 +1,7 @@
 //! Compares merges with a plain computation, and tests adapters that do not fit the model.
 
+mod peft;
+
 use super::super::sets::{C, Made, as_pth, official, write_plain};
 use super::super::testing::{Dice, put};
 use super::super::{Conversion, Layout, convert};
@@ -64,7 +66,7 @@ fn write(dir: &TempDir, tensors: &[Made]) -> PathBuf {
 fn a_merge_is_the_formula() {
     let dir = tempdir().unwrap();
     let (model, adapter) = model_and_adapter(&dir);
-    let lora = Lora::open(&write(&dir, &adapter), ALPHA, &model).unwrap();
+    let lora = Lora::open(&write(&dir, &adapter), Some(ALPHA), &model).unwrap();
     assert_eq!((lora.n_pairs(), lora.n_replaced()), (2, 3));
     for layout in [Layout::Official, Layout::WebRwkv] {
         let merged = merge(&model, &lora, &dir, Some(DType::F32), layout).unwrap();
@@ -84,7 +86,7 @@ fn a_merge_is_the_formula() {
             }
         }
     }
-    assert!(Lora::open(&write(&dir, &adapter), 0.0, &model).unwrap_err().to_string().contains("alpha"));
+    assert!(Lora::open(&write(&dir, &adapter), Some(0.0), &model).unwrap_err().to_string().contains("alpha"));
 }
 
 #[test]
@@ -94,7 +96,7 @@ fn numbers_are_rounded_once_and_blocks_join() {
     let w = made("emb.weight", &[n_out, n_in], 1);
     let (a, b) = (made("emb.lora_A", &[R, n_in], 2), made("emb.lora_B", &[n_out, R], 3));
     let model = Checkpoint::open(&put(&dir, "m.pth", &as_pth(std::slice::from_ref(&w)))).unwrap();
-    let lora = Lora::open(&write(&dir, &[a.clone(), b.clone()]), 0.37, &model).unwrap();
+    let lora = Lora::open(&write(&dir, &[a.clone(), b.clone()]), Some(0.37), &model).unwrap();
     let merged = merge(&model, &lora, &dir, Some(DType::BF16), Layout::Official).unwrap();
     assert_eq!(merged.tensor("emb.weight").unwrap().dtype(), DType::BF16);
     let exact = merge(&model, &lora, &dir, None, Layout::Official).unwrap();
@@ -104,7 +106,7 @@ fn numbers_are_rounded_once_and_blocks_join() {
         assert_eq!(*narrow, half::bf16::from_f32(*wide).to_f32());
     }
     let big = Made { numbers: vec![60_000.0; n_out * R], ..b };
-    let lora = Lora::open(&write(&dir, &[a, big]), 9.0, &model).unwrap();
+    let lora = Lora::open(&write(&dir, &[a, big]), Some(9.0), &model).unwrap();
     let text = merge(&model, &lora, &dir, Some(DType::F16), Layout::Official).unwrap_err().to_string();
     assert!(text.contains("tensor emb.weight: ") && text.contains("is too large for F16"), "{text}");
 }
@@ -115,7 +117,7 @@ fn every_spelling_of_a_pair() {
     let (model, adapter) = model_and_adapter(&dir);
     let pair = &adapter[..2];
     let merged = |tensors: &[Made]| {
-        let lora = Lora::open(&write(&dir, tensors), ALPHA, &model).unwrap();
+        let lora = Lora::open(&write(&dir, tensors), Some(ALPHA), &model).unwrap();
         let merged = merge(&model, &lora, &dir, None, Layout::Official).unwrap();
         (numbers(&merged, "blocks.0.att.key.weight"), numbers(&merged, "blocks.1.ln1.weight"))
     };
@@ -143,7 +145,7 @@ fn every_spelling_of_a_pair() {
     assert_eq!(merged(&web), plain);
     // Only the model shows that this mix has web-rwkv's name.
     let mix = Made { name: "blocks.0.ffn.time_mix_k".into(), ..made("", &[1, 1, C], 9) };
-    let lora = Lora::open(&write(&dir, &[&web[..], std::slice::from_ref(&mix)].concat()), ALPHA, &model).unwrap();
+    let lora = Lora::open(&write(&dir, &[&web[..], std::slice::from_ref(&mix)].concat()), Some(ALPHA), &model).unwrap();
     assert_eq!(numbers(&merge(&model, &lora, &dir, None, Layout::Official).unwrap(), "blocks.0.ffn.time_maa_k"), mix.numbers);
 }
 
@@ -152,7 +154,7 @@ fn tensors_that_do_not_fit_are_named() {
     let dir = tempdir().unwrap();
     let (model, adapter) = model_and_adapter(&dir);
     let (a, b) = (&adapter[0], &adapter[1]);
-    let open = |tensors: &[Made]| Lora::open(&write(&dir, tensors), 8.0, &model).unwrap_err().to_string();
+    let open = |tensors: &[Made]| Lora::open(&write(&dir, tensors), Some(8.0), &model).unwrap_err().to_string();
     assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: the LoRA adapter has no lora_B for this lora_A"));
     assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: the LoRA adapter has no lora_A for this lora_B"));
     assert!(open(&adapter[4..]).contains("not a LoRA adapter: the file has no pair of lora_A and lora_B"));
@@ -166,11 +168,11 @@ fn tensors_that_do_not_fit_are_named() {
         open(&[a.clone(), b.clone(), made("blocks.0.att.key.weight", &[C, C], 1)])
             .contains("both a low-rank pair and a fully trained matrix")
     );
-    assert!(Lora::open(&write(&dir, &adapter), f32::NAN, &model).unwrap_err().to_string().contains("alpha"));
-    assert!(Lora::open(&dir.path().join("absent"), 1.0, &model).is_err());
+    assert!(Lora::open(&write(&dir, &adapter), Some(f32::NAN), &model).unwrap_err().to_string().contains("alpha"));
+    assert!(Lora::open(&dir.path().join("absent"), Some(1.0), &model).is_err());
 
     let merge = |tensors: &[Made]| {
-        let lora = Lora::open(&write(&dir, tensors), 8.0, &model).unwrap();
+        let lora = Lora::open(&write(&dir, tensors), Some(8.0), &model).unwrap();
         let text = merge(&model, &lora, &dir, None, Layout::Official).unwrap_err().to_string();
         assert!(text.contains("adapter.safetensors: tensor ") && !text.contains('\n'), "{text}");
         text
@@ -182,7 +184,7 @@ fn tensors_that_do_not_fit_are_named() {
     assert!(merge(&[a.clone(), b.clone(), made("blocks.0.att.nothing", &[C], 1)]).contains("the model has no tensor blocks.0.att.nothing"));
     let text = merge(&[a.clone(), b.clone(), made("blocks.0.ln1.weight", &[C + 1], 1)]);
     assert!(text.contains("tensor blocks.0.ln1.weight: the model's tensor is F32 [8], but the adapter's is [9]"), "{text}");
-    let lora = Lora::open(&write(&dir, &adapter), 8.0, &model).unwrap();
+    let lora = Lora::open(&write(&dir, &adapter), Some(8.0), &model).unwrap();
     let what = Conversion { lora: Some(&lora), ..Conversion::default() };
     let e = convert(&model, &dir.path().join("adapter.safetensors"), &what, &mut |_, _| ()).unwrap_err();
     assert!(e.to_string().contains("is also an input file"), "{e}");

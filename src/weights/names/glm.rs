@@ -53,6 +53,22 @@ pub(in crate::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) 
         let text = "the config.json of this GLM is missing: the shapes of the tensors determine neither the number of heads nor the rotary positions";
         return Err(Error::file(text).hint("download config.json into the same folder"));
     };
+    let (slots, style, n_known) = renamed(tensors, glm).map_err(|e| e.hint(OF_ANOTHER))?;
+    if n_known == 0 {
+        let first = slots.first().map_or(String::new(), |slot| format!("; the first tensor is {}", slot.located.name));
+        let text = format!("the configuration describes a GLM, but the file has no tensors of a GLM{first}");
+        return Err(Error::model(text).hint(OF_ANOTHER));
+    }
+    Ok((slots, style))
+}
+
+/// Returns the tensors under their canonical names, the style of the names, and the number of tensors with a name of a GLM. `tensors` may also be those
+/// that an adapter changes. Leaves out the vision encoder of a supported vision model.
+///
+/// # Errors
+///
+/// `Model` if a vision encoder contradicts the configuration, or if a fused tensor has a wrong shape.
+pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Result<(Vec<TensorSlot>, NameStyle, usize)> {
     let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), NameStyle::Hf, 0);
     for mut t in tensors {
         let bare = bare(&t.name, &INNER);
@@ -80,18 +96,13 @@ pub(in crate::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) 
         };
         n_known += 1;
         if let Some(end) = part.strip_prefix(FUSED) {
-            slots.extend(split(&t, layer, end, glm).map_err(|e| e.at(format!("tensor {}", t.name)).hint(OF_ANOTHER))?);
+            slots.extend(split(&t, layer, end, glm).map_err(|e| e.at(format!("tensor {}", t.name)))?);
             continue;
         }
         t.name = format!("model.layers.{layer}.{}", with_part_renamed(part, &PARTS));
         slots.push(t);
     }
-    if n_known == 0 {
-        let first = slots.first().map_or(String::new(), |t| format!("; the first tensor is {}", t.name));
-        let text = format!("the configuration describes a GLM, but the file has no tensors of a GLM{first}");
-        return Err(Error::model(text).hint(OF_ANOTHER));
-    }
-    Ok((slots.into_iter().map(|located| TensorSlot { located, swapped: false }).collect(), style))
+    Ok((slots.into_iter().map(|located| TensorSlot { located, swapped: false }).collect(), style, n_known))
 }
 
 /// Splits a fused weight or bias by rows into q ([`Glm::q_rows`] rows), k and v ([`Glm::kv_rows`] rows each).

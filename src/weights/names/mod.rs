@@ -87,6 +87,21 @@ pub(super) fn canonical(
     }
 }
 
+/// Returns the tensors that an adapter of an RWKV model changes, as [`rwkv`] does. The names of a few matrices may not show their style. Then the first
+/// style is used whose names are all in the model, which is what `has` determines.
+pub(super) fn rwkv_adapter(tensors: Vec<LocatedTensor>, facts: &Facts, has: &dyn Fn(&str) -> bool) -> Result<Vec<TensorSlot>> {
+    let are_known = |slots: &[TensorSlot]| slots.iter().all(|slot| has(&slot.located.name));
+    let (found, _) = rwkv(tensors.clone(), facts)?;
+    if are_known(&found) {
+        return Ok(found);
+    }
+    let mut stripped = tensors;
+    stripped.iter_mut().for_each(|t| t.name = bare(&t.name, &[]).to_string());
+    let styles: [fn(Vec<LocatedTensor>) -> Result<Vec<TensorSlot>>; 3] = [|t| Ok(decoder::slots(t)), fla::slots, |t| Ok(hf::slots(t))];
+    let others = styles.into_iter().filter_map(|style| style(stripped.clone()).ok());
+    Ok(others.into_iter().find(|slots| are_known(slots)).unwrap_or(found))
+}
+
 /// Returns the tensors of an RWKV model with canonical names and orientations, and the style of the file.
 pub(super) fn rwkv(mut tensors: Vec<LocatedTensor>, facts: &Facts) -> Result<(Vec<TensorSlot>, NameStyle)> {
     strip_prefixes(&mut tensors);
