@@ -24,12 +24,12 @@ PathLike = Union[str, "os.PathLike[str]"]
 class Settings(TypedDict, total=False):
     """The settings of a request, as in the JSON of the server. A setting that is missing has the default of the model.
 
-    Length: max_tokens (-1: no limit), stop, stop_token_ids, ignore_eos.
+    Length: max_tokens (-1: no limit), min_tokens, stop, stop_token_ids, ignore_eos.
     Sampling: temperature (0: the most likely token), top_p, top_k, min_p, typical, presence_penalty, frequency_penalty, penalty_decay, repeat_penalty,
-    logit_bias, ban, seed, preset, sampler_order, mirostat, mirostat_tau, mirostat_eta, dry_multiplier, dry_base, dry_allowed_length, dry_breaker,
-    dry_range, xtc_probability, xtc_threshold.
+    logit_bias, ban, seed, preset, sampler_order, mirostat (its target), mirostat_rate, top_n_sigma, repeat_last_n, dry_multiplier, dry_base,
+    dry_allowed_length, dry_range, dry_breaker.
     Results: n (texts), logprobs, top_logprobs, echo, return_progress.
-    Form: grammar, json_schema, json_object, json_value, regex, choice, close, response_format.
+    Form: grammar, json_schema, json_object, json_value, regex, choice, close, response_format, bad_words (texts that never occur), allowed_token_ids.
     Chat: tools, tool_choice, thinking, reasoning_effort, format, user_name, assistant_name, continue_final_message, add_bos.
     States and queue: state (begin with it), save_state (keep the end under this name), no_cache, priority.
     """
@@ -49,18 +49,20 @@ class Settings(TypedDict, total=False):
     seed: int
     preset: str
     sampler_order: Literal["pip", "hf"]
-    mirostat: int
-    mirostat_tau: float
-    mirostat_eta: float
+    mirostat: float
+    mirostat_rate: float
+    top_n_sigma: float
+    repeat_last_n: int
     dry_multiplier: float
     dry_base: float
     dry_allowed_length: int
     dry_breaker: Sequence[str]
     dry_range: int
-    xtc_probability: float
-    xtc_threshold: float
     stop: str | Sequence[str]
     stop_token_ids: Sequence[int]
+    min_tokens: int
+    bad_words: Sequence[str]
+    allowed_token_ids: Sequence[int]
     ignore_eos: bool
     n: int
     logprobs: int | bool
@@ -104,7 +106,7 @@ class Options(TypedDict, total=False):
 
     Device: device (`auto`, `cpu`, `gpu`, `gpu:N` or a part of a GPU's name), backend, strategy (layers on devices, in the notation of ChatRWKV; in place
     of device, dtype and quant), threads (of the CPU; the first model of a process decides), deterministic, sparse, kernel_cache (a folder, or False).
-    Weights: quant (`i8`, `i4`, … docs/quantisation.md), dtype, lora, lora_alpha, vocab, rope_theta, group_norm_eps, state_orientation.
+    Weights: quant (`i8`, `i4`, … docs/quantisation.md), dtype, lora, lora_alpha (for an adapter without `adapter_config.json`), vocab, rope_theta, group_norm_eps, state_orientation.
     Room: context (tokens per text; models with attention), chunk (prompt tokens per step), slots (texts at once, 8), queue (requests that wait, 256),
     cache_dtype, state_dtype.
     Texts: max_tokens (of requests that set none), format (of chats), prefix_cache, cache_folder (keeps what the prefix cache has read), states_folder

@@ -51,6 +51,7 @@ mod grammar;
 mod lark;
 #[cfg(feature = "grammar")]
 mod lexemes;
+mod narrowed;
 #[cfg(feature = "grammar")]
 mod parse;
 #[cfg(feature = "grammar")]
@@ -66,6 +67,7 @@ pub use follow::{Follower, Pieces};
 pub use grammar::Grammar;
 #[cfg(feature = "grammar")]
 pub(crate) use grammar::unwrapped;
+pub(crate) use narrowed::Narrowing;
 
 use crate::error::Result;
 
@@ -97,6 +99,12 @@ pub trait Constraint: Send {
 
     /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if this is unknown.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
+        true
+    }
+
+    /// Returns whether the constraint says when a text is complete. If not, the text only avoids some tokens, and
+    /// [`Text::complete`](crate::low_level::session::Text::complete) is `None`.
+    fn has_rules(&self) -> bool {
         true
     }
 }

@@ -15,6 +15,7 @@ mod event;
 pub(crate) mod followers;
 mod generation;
 mod handle;
+mod narrow;
 mod options;
 mod outbox;
 mod passage;

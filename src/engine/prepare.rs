@@ -1,6 +1,7 @@
 //! Checks requests, and makes the prompt, the sampler settings and the constraint with which a session runs a request. A wrong request fails before
 //! it takes a slot.
 
+use super::narrow::narrowed;
 pub use super::prepared::{MakeConstraint, Prepared};
 use super::request::{Follows, Input, MAX_LOGPROBS, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
@@ -230,6 +231,8 @@ impl Preparer {
             let of_model = || self.model.facts().stop_ids.clone();
             limits.stop_ids.get_or_insert_with(of_model).extend(&request.stop_token_ids);
         }
+        limits.min_tokens = request.min_tokens;
+        let constraint = narrowed(&self.model, request, &limits, constraint)?;
         Ok(Prepared { prompt: prompt.into(), ends, sampling, limits, constraint, question, speculation: Speculation::off(), texts: None })
     }
 
@@ -239,7 +242,7 @@ impl Preparer {
         match self.model.context() {
             Some(context) if prompt.len() > context => {
                 let text = format!("the prompt has {} tokens, more than the context of {context} tokens", prompt.len());
-                Err(Error::input(text).hint("give a larger `context`, or a shorter prompt"))
+                Err(Error::input(text).hint("send a shorter prompt, or give a larger `context`"))
             }
             _ => Ok(()),
         }

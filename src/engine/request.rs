@@ -109,6 +109,12 @@ pub struct Request {
     /// [`EngineOptions::max_tokens`](super::EngineOptions). For messages, `None` selects the limit in the model's `generation_config.json` if that
     /// limit is smaller.
     pub max_tokens: Option<usize>,
+    /// The least number of tokens of each continuation: before, neither a stop id nor a stop text ends it.
+    pub min_tokens: usize,
+    /// Texts that never occur in a continuation, however its tokens spell them.
+    pub bad_words: Vec<String>,
+    /// The tokens that a continuation may have; a stop id is such a token, too. `None` allows all tokens.
+    pub allowed_token_ids: Option<Vec<u32>>,
     /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
     /// Tokens that end a continuation, besides the model's stop ids. They are not part of the text.
@@ -190,6 +196,9 @@ impl Request {
         Request {
             input,
             max_tokens: None,
+            min_tokens: 0,
+            bad_words: Vec::new(),
+            allowed_token_ids: None,
             stop: None,
             stop_token_ids: Vec::new(),
             ignore_eos: None,

@@ -295,7 +295,7 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
     let all = n + state.snapshot.n_tokens();
     if let Some(context) = context.filter(|context| all > *context) {
         let text = format!("the prompt and the state have {all} tokens together, but the context holds {context} tokens");
-        return Err(Error::input(text).field(request.input.field()).hint("give a larger `context`, or a shorter prompt"));
+        return Err(Error::input(text).field(request.input.field()).hint("send a shorter prompt, or give a larger `context`"));
     }
     if n == 0 && !state.snapshot.has_logits() {
         return Err(nothing_to_continue().field(request.input.field()));

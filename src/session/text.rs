@@ -238,11 +238,16 @@ impl Text {
 
     /// Appends bytes to the text. Returns whether a stop text ended the text.
     fn push(&mut self, bytes: &[u8]) -> bool {
-        let (certain, stopped) = self.stops.push(self.utf8.push(bytes));
+        let bytes = self.utf8.push(bytes);
+        if self.tokens.len() < self.spec.limits.min_tokens {
+            self.text.push_str(bytes);
+            return false;
+        }
+        let (certain, stopped) = self.stops.push(bytes);
         self.text.push_str(certain);
         if stopped {
             self.finish = Some(Finish::Stop);
-            self.complete = self.spec.constraint.as_ref().map(|_| false);
+            self.complete = self.spec.constraint.as_ref().filter(|constraint| constraint.has_rules()).map(|_| false);
         }
         stopped
     }
@@ -319,7 +324,8 @@ impl Text {
         // The constraint cannot be asked during a draw, and a slow constraint would delay the other texts. In both cases the text counts as
         // incomplete.
         let is_unknown = self.is_lent || self.spec.constraint.is_some() && self.n_told < self.tokens.len() && self.is_slow();
-        self.complete = if is_unknown { Some(false) } else { self.may_end().map(is_whole) };
+        let has_rules = self.is_lent || self.spec.constraint.as_ref().is_some_and(|constraint| constraint.has_rules());
+        self.complete = if is_unknown { Some(false) } else { self.may_end().map(is_whole) }.filter(|_| has_rules);
         if self.spec.keeps.pending && finish != Finish::Eos {
             return;
         }

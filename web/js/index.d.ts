@@ -105,6 +105,12 @@ export interface Settings {
   grammar?: string;
   regex?: string;
   choice?: string[];
+  /** The least tokens of the answer: before, neither a stop token nor a stop text ends it. */
+  min_tokens?: number;
+  /** Texts that never occur in the answer, however tokens spell them. */
+  bad_words?: string[];
+  /** The answer has only these tokens. */
+  allowed_token_ids?: number[];
   tools?: object[];
   tool_choice?: 'auto' | 'none' | 'required' | string | object;
   thinking?: string;

@@ -57,6 +57,9 @@ impl Request {
                     inputs.push(Input::Messages(super::messages::read(name, value, has_earlier)?));
                 }
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
+                "min_tokens" => request.min_tokens = count(name, value, 0..=usize::MAX)?,
+                "bad_words" => request.bad_words = of(name, value, "an array of strings")?,
+                "allowed_token_ids" => request.allowed_token_ids = Some(of(name, value, "an array of token ids")?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
                 "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
                 "stop_token_ids" => request.stop_token_ids = of(name, value, "an array of token ids")?,

@@ -45,7 +45,9 @@ fn a_request_is_read_from_its_fields() {
         {"role":"tool","tool_call_id":"1","content":"7"}],"tool_choice":{"type":"function","function":{"name":"f"}}}"#,
     )
     .unwrap();
-    let messages = vec![Message::user("x"), Message::call("f", "{\"a\":1}"), Message::call("g", "{\"b\":2}"), Message::observation("7")];
+    let linked = |message: Message| Message { id: Some("1".into()), ..message };
+    let calls = [linked(Message::call("f", "{\"a\":1}")), Message::call("g", "{\"b\":2}"), linked(Message::observation("7"))];
+    let messages = [vec![Message::user("x")], calls.into()].concat();
     assert_eq!((openai.input, openai.tool_choice), (Input::Messages(messages), Some(ToolChoice::Tool("f".into()))));
     for (choice, want) in [("auto", ToolChoice::Auto), ("none", ToolChoice::None), ("required", ToolChoice::Required)] {
         assert_eq!(read(&format!(r#"{{"prompt":"","tool_choice":"{choice}"}}"#)).unwrap().tool_choice, Some(want));

@@ -12,6 +12,8 @@ use std::sync::Arc;
 pub struct Limits {
     /// Limit on the number of tokens in the text.
     pub max_tokens: usize,
+    /// The number of tokens before which no stop text ends the text.
+    pub min_tokens: usize,
     /// Stop texts: the text ends before the first occurrence of a stop text.
     pub stop_texts: Vec<String>,
     /// Token ids that end the text and are not part of it. `None` means the stop ids of the model's family.
@@ -21,7 +23,7 @@ pub struct Limits {
 impl Limits {
     /// Creates limits with the stop ids of the model's family and without stop texts.
     pub fn new(max_tokens: usize) -> Self {
-        Limits { max_tokens, stop_texts: Vec::new(), stop_ids: None }
+        Limits { max_tokens, min_tokens: 0, stop_texts: Vec::new(), stop_ids: None }
     }
 }
 
