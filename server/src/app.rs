@@ -10,6 +10,7 @@ use super::recordings::Recordings;
 use super::states::States;
 use super::store::Store;
 use super::worker_pools::WorkerPools;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -35,6 +36,8 @@ pub struct App {
     /// The error with which the server ends. `has_failed` signals that the error is set.
     pub fatal: Mutex<Option<Error>>,
     pub has_failed: Notify,
+    /// The warnings about fields of requests that the log has.
+    pub logged_warnings: Mutex<BTreeSet<String>>,
 }
 
 impl App {
@@ -60,6 +63,7 @@ impl App {
             is_stopping: Default::default(),
             fatal: Default::default(),
             has_failed: Default::default(),
+            logged_warnings: Default::default(),
             options,
         })
     }

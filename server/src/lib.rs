@@ -11,6 +11,7 @@ mod app;
 mod body;
 mod budget;
 mod failure;
+mod fields;
 mod guard;
 mod hosted;
 mod ids;

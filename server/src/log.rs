@@ -6,6 +6,7 @@ use super::app::App;
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::io::Write;
+use std::sync::PoisonError;
 use wingbeat::engine::Completion;
 use wingbeat::low_level::front_end::escaped;
 
@@ -66,6 +67,17 @@ impl App {
             LogFormat::Json => record.to_string(),
             LogFormat::Text => format!("{time:.0} {}", text()),
         });
+    }
+
+    /// Writes a line for each warning that the log does not have yet, at most 64 in all: a client sends the same fields with every request.
+    pub fn log_warnings(&self, request_id: &str, warnings: &[String]) {
+        const MOST: usize = 64;
+        let mut logged = self.logged_warnings.lock().unwrap_or_else(PoisonError::into_inner);
+        for warning in warnings {
+            if logged.len() < MOST && logged.insert(warning.clone()) {
+                self.write(json!({"request_id": request_id, "warning": warning}), || format!("{request_id} warning: {warning}"));
+            }
+        }
     }
 
     /// Writes a request's body to the log if the option `log_prompts` is set.

@@ -20,6 +20,9 @@ pub struct MessageObject {
     /// The text of `stop_sequences` that ended the answer.
     stop_sequence: Option<String>,
     usage: MessageUsage,
+    /// One line for each field of the request that has no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// A block of an answer.
@@ -101,7 +104,7 @@ pub fn ending(engine: &Engine, done: &Completion, stops: &[String]) -> (StopReas
 
 impl MessageObject {
     /// Returns a message without content.
-    pub fn begun(model: &str) -> MessageObject {
+    pub fn begun(model: &str, warnings: Vec<String>) -> MessageObject {
         MessageObject {
             id: new_id("msg_"),
             r#type: "message",
@@ -111,6 +114,7 @@ impl MessageObject {
             stop_reason: None,
             stop_sequence: None,
             usage: MessageUsage::default(),
+            warnings,
         }
     }
 

@@ -8,6 +8,7 @@ use crate::app::App;
 use crate::body::Body;
 use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::hosted::Hosted;
 use crate::openai::extras::{follow, read, session_states};
@@ -23,6 +24,8 @@ use wingbeat::engine::{Input, Request};
 pub struct ParsedRequest {
     pub body: MessagesBody,
     pub request: Request,
+    /// One line for each field that has no effect.
+    pub warnings: Vec<String>,
     pub model: Arc<Hosted>,
     pub claim: Arc<Claim>,
 }
@@ -32,10 +35,8 @@ pub struct ParsedRequest {
 /// # Errors
 /// 400 with the path of the wrong field; 404 if the model is unknown; 503 if the model is not ready.
 pub async fn parse(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<ParsedRequest> {
-    // The engine must not read the fields whose format differs in Anthropic's API. `n` does not exist in this API.
-    const OWN: [&str; 5] = ["tools", "tool_choice", "thinking", "system", "n"];
     let input = |body: &mut MessagesBody| Ok(Input::Messages(body.conversation()?));
-    let (body, mut request, claim) = read(app, caller, body, &OWN, input).await?;
+    let (body, mut request, warnings, claim) = read(app, caller, body, Dialect::Messages, input).await?;
     request.tools = body.tools()?;
     request.tool_choice = body.tool_choice()?;
     request.stop = body.stop_sequences.clone().filter(|stops| !stops.is_empty()).or(request.stop);
@@ -43,7 +44,7 @@ pub async fn parse(app: &Arc<App>, caller: &Caller, body: Body) -> Answer<Parsed
     let model = app.model(body.model.as_deref())?;
     request.thinking = body.thinking();
     keep_supported_thinking(&app.started(&model).await?.0, &mut request);
-    Ok(ParsedRequest { body, request, model, claim })
+    Ok(ParsedRequest { body, request, warnings, model, claim })
 }
 
 /// Replaces the engine's names of fields by their paths in the body.
@@ -52,10 +53,10 @@ pub fn located(e: Failure) -> Failure {
 }
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    let ParsedRequest { body, request, model, claim } = parse(&app, &caller, body).await?;
+    let ParsedRequest { body, request, warnings, model, claim } = parse(&app, &caller, body).await?;
     let states = session_states(&request, &caller, None, false)?;
     let ticket = Ticket::open(&app, &model, &caller, "/v1/messages", request, &states, &claim).await.map_err(located)?;
-    let (begun, max_calls) = (MessageObject::begun(&model.name), body.max_calls());
+    let (begun, max_calls) = (MessageObject::begun(&model.name, warnings), body.max_calls());
     let stops = body.stop_sequences.unwrap_or_default();
     if body.stream == Some(true) {
         return Ok(respond(vec![ticket], MessageLines::new(begun, stops, max_calls), &caller.request_id));

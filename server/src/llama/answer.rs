@@ -9,7 +9,6 @@ use crate::openai::extras::{ResponseFormat, follow, session_states};
 use crate::openai::stream::{self, Out};
 use crate::tickets::Ticket;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
 use std::sync::Arc;
 use utoipa::ToSchema;
 use wingbeat::engine::{Completion, Engine, Event, FinishReason, Request, UNLIMITED};
@@ -21,9 +20,6 @@ pub struct Common {
     /// The name of a model. By default, the server's first model.
     pub model: Option<String>,
     pub stream: Option<bool>,
-    /// The maximum number of tokens. -1 sets no limit.
-    #[schema(value_type = i64)]
-    pub n_predict: Option<Value>,
     /// How many of the most likely tokens are returned at each position: 0 to 20.
     pub n_probs: Option<u32>,
     /// If false, the request neither uses nor creates entries of the prefix cache.
@@ -31,11 +27,6 @@ pub struct Common {
     /// If true, the answer has the token ids of its text.
     pub return_tokens: Option<bool>,
     pub response_format: Option<ResponseFormat>,
-}
-
-impl Common {
-    /// Fields that the engine must not read as settings. `n` does not exist in this API.
-    pub const OWN: &'static [&'static str] = &["n_predict", "n_probs", "cache_prompt", "return_tokens", "n"];
 }
 
 /// Settings of the request that the last object of its answer repeats.
@@ -48,6 +39,7 @@ pub struct EchoedSettings {
     top_p: f32,
     seed: u64,
     max_tokens: Option<usize>,
+    warnings: Vec<String>,
 }
 
 /// Submits a request with the settings in `common`.
@@ -60,21 +52,9 @@ pub async fn submitted(
     endpoint: &'static str,
     common: Common,
     mut request: Request,
+    warnings: Vec<String>,
     claim: &Arc<Claim>,
 ) -> Answer<(Ticket, EchoedSettings)> {
-    request.max_tokens = match &common.n_predict {
-        None | Some(Value::Null) => request.max_tokens,
-        Some(n) if n.as_i64() == Some(-1) => Some(UNLIMITED),
-        Some(n) => Some(n.as_u64().ok_or_else(|| {
-            Failure::field(
-                "n_predict",
-                format!(
-                    "expected a whole number of at least 0, or -1 for no limit, found {}",
-                    wingbeat::low_level::front_end::short(&n.to_string(), 40)
-                ),
-            )
-        })? as usize),
-    };
     let schema = follow(&mut request, common.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     request.logprobs = common.n_probs.filter(|n| *n > 0).map(|n| n as usize);
     request.no_cache |= common.cache_prompt == Some(false);
@@ -82,7 +62,12 @@ pub async fn submitted(
     let states = session_states(&request, caller, None, false)?;
     let (stops, max_tokens) = (request.stop.clone().unwrap_or_default(), request.max_tokens.filter(|n| *n != UNLIMITED));
     let opened = Ticket::open(app, &model, caller, endpoint, request, &states, claim).await;
-    let named = |e: Failure| e.renamed(&["tokens"], "prompt").renamed(&["logprobs"], "n_probs").renamed(&["json_schema"], &schema);
+    let named = |e: Failure| {
+        e.renamed(&["tokens"], "prompt")
+            .renamed(&["logprobs"], "n_probs")
+            .renamed(&["max_tokens"], "n_predict")
+            .renamed(&["json_schema"], &schema)
+    };
     let ticket = opened.map_err(named)?;
     let sampling = ticket.sampling();
     let echoed = EchoedSettings {
@@ -94,6 +79,7 @@ pub async fn submitted(
         top_p: sampling.top_p,
         seed: sampling.seed,
         max_tokens,
+        warnings,
     };
     Ok((ticket, echoed))
 }
@@ -138,6 +124,9 @@ pub struct LlamaEnd {
     tokens_cached: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     timings: Option<LlamaTimings>,
+    /// One line for each field of the request that has no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// The sampler settings of an answer.
@@ -261,6 +250,7 @@ impl LlamaText {
                 stopping_word: Some(stop.unwrap_or_default()),
                 tokens_cached: Some(done.usage.cached_tokens),
                 timings: Some(LlamaTimings::of(done)),
+                warnings: echoed.warnings.clone(),
             },
         }
     }

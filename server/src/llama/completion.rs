@@ -4,6 +4,7 @@ use super::answer::{Common, CompletionLines, LlamaText, submitted};
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::{Answer, Failure};
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::openai::extras::read;
 use crate::openai::prompts::Prompts;
@@ -34,8 +35,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
             _ => Err(Failure::field("prompt", "expected one prompt; /v1/completions continues several")),
         }
     };
-    let (asked, request, claim) = read(&app, &caller, body, Common::OWN, input).await?;
-    answer(&app, &caller, "/completion", asked.common, request, &claim).await
+    let (asked, request, warnings, claim) = read(&app, &caller, body, Dialect::Llama, input).await?;
+    answer(&app, &caller, "/completion", asked.common, request, warnings, &claim).await
 }
 
 /// Answers a request whose settings have been read.
@@ -45,6 +46,7 @@ pub(super) async fn answer(
     endpoint: &'static str,
     common: Common,
     request: wingbeat::engine::Request,
+    warnings: Vec<String>,
     claim: &Arc<crate::budget::Claim>,
 ) -> Answer {
     let shown = match &request.input {
@@ -52,7 +54,7 @@ pub(super) async fn answer(
         _ => String::new(),
     };
     let is_streamed = common.stream == Some(true);
-    let (ticket, echoed) = submitted(app, caller, endpoint, common, request, claim).await?;
+    let (ticket, echoed) = submitted(app, caller, endpoint, common, request, warnings, claim).await?;
     if is_streamed {
         return Ok(respond(vec![ticket], CompletionLines::new(echoed, shown), &caller.request_id));
     }

@@ -5,6 +5,7 @@ use super::completion::answer;
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::Answer;
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::openai::extras::read;
 use axum::Extension;
@@ -46,6 +47,6 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         let prefix = extra.collect::<String>() + &asked.input_prefix + asked.prompt.as_deref().unwrap_or_default();
         Ok(Input::Text(fill_prompt(&prefix, &asked.input_suffix)))
     };
-    let (asked, request, claim) = read(&app, &caller, body, Common::OWN, input).await?;
-    answer(&app, &caller, "/infill", asked.common, request, &claim).await
+    let (asked, request, warnings, claim) = read(&app, &caller, body, Dialect::Llama, input).await?;
+    answer(&app, &caller, "/infill", asked.common, request, warnings, &claim).await
 }

@@ -6,3 +6,5 @@ pub mod infill;
 pub mod props;
 
 pub use answer::LlamaText;
+pub use completion::LlamaBody;
+pub use infill::InfillBody;

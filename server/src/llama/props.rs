@@ -25,6 +25,8 @@ pub struct Props {
 pub struct DefaultSettings {
     /// The maximum number of tokens in prompt and answer together. 0 if the model has no limit.
     n_ctx: usize,
+    /// The number of tokens for which the model was trained. 0 means any number.
+    n_ctx_train: usize,
     params: DefaultParams,
 }
 
@@ -55,6 +57,7 @@ pub async fn get(of: OfModel) -> Answer<Json<Props>> {
     Ok(Json(Props {
         default_generation_settings: DefaultSettings {
             n_ctx: model.context().unwrap_or(0),
+            n_ctx_train: model.facts().context.unwrap_or(0),
             params: DefaultParams {
                 temperature: sampling.temperature,
                 top_k: sampling.top_k,

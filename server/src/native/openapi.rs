@@ -4,6 +4,7 @@ use crate::anthropic::AnthropicError;
 use crate::api::Api;
 use crate::app::App;
 use crate::failure::ErrorBody;
+use crate::fields::add_settings;
 use crate::ollama::OllamaError;
 use crate::openai::Choices;
 use crate::openai::stream::JSON_LINES;
@@ -12,7 +13,6 @@ use axum::routing::{MethodFilter, MethodRouter, on};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
 use utoipa::ToSchema;
-use wingbeat::low_level::sample::Setting;
 
 const JSON: &str = "application/json";
 pub const BYTES: &str = "application/octet-stream";
@@ -175,9 +175,7 @@ pub fn document(endpoints: &[Endpoint]) -> Value {
     for endpoint in endpoints {
         paths[endpoint.path][endpoint.method] = endpoint.json(&mut schemas);
     }
-    for body in ["ChatBody", "CompletionBody", "ResponseBody", "MessagesBody"] {
-        add_settings(&mut schemas[body]["properties"]);
-    }
+    add_settings(&mut schemas);
     json!({
         "openapi": "3.1.0",
         "info": {
@@ -188,45 +186,4 @@ pub fn document(endpoints: &[Endpoint]) -> Value {
         "components": {"schemas": schemas, "securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}},
         "security": [{}, {"key": []}],
     })
-}
-
-/// Adds the engine's fields to the properties of a body: sampler settings, rules, states.
-fn add_settings(properties: &mut Value) {
-    for setting in Setting::all() {
-        let kind =
-            if setting.is_list() { json!(["array", "object", "string", "number", "null"]) } else { json!(["number", "string", "null"]) };
-        properties[setting.name.replace('-', "_")] = json!({"type": kind, "description": setting.meaning});
-    }
-    let more = [
-        ("max_tokens", "integer", "The most tokens of the answer; -1 sets no limit"),
-        ("n", "integer", "The number of answers"),
-        ("ignore_eos", "boolean", "If true, the model's stop tokens do not end the text"),
-        ("grammar", "string", "A GBNF grammar for the text"),
-        ("json_object", "boolean", "If true, the text is a JSON object"),
-        ("json_value", "boolean", "If true, the text is a JSON value"),
-        ("thinking", "string", "How much the model thinks: off, fast, on, short or long"),
-        ("format", "string", "The name of a chat format"),
-        ("add_bos", "boolean", "If true, the prompt begins with token 0 (RWKV-7 G1)"),
-        ("speculate", "string", "What guesses the next tokens: off, auto, ngram, draft or forced"),
-        ("draft", "string", "The name of the draft model that the server has loaded"),
-        ("draft_tokens", "integer", "The number of guesses per step, 1 to 32"),
-        ("state", "string", "The name of the saved state from which the prompt continues"),
-        ("save_state", "string", "The name under which the state after the text is saved"),
-        ("no_cache", "boolean", "If true, the prefix cache is neither used nor filled"),
-        ("priority", "integer", "Requests with a higher priority leave the queue first"),
-    ];
-    for (name, kind, about) in more {
-        if properties[name].is_null() {
-            properties[name] = json!({"type": [kind, "null"], "description": about});
-        }
-    }
-    properties["stop"] =
-        json!({"type": ["string", "array", "null"], "items": {"type": "string"}, "description": "Texts that end the answer"});
-    properties["json_schema"] = json!({"type": ["object", "string", "null"], "description": "A JSON schema for the text"});
-    if properties["tools"].is_null() {
-        properties["tools"] =
-            json!({"type": ["array", "null"], "items": {"type": "object"}, "description": "Functions that the answer may call"});
-        properties["tool_choice"] =
-            json!({"type": ["string", "object", "null"], "description": "auto, none, required, or the name of a function"});
-    }
 }

@@ -52,6 +52,9 @@ pub struct Ending {
     eval_count: Option<usize>,
     #[serde(skip_serializing_if = "Option::is_none")]
     eval_duration: Option<u64>,
+    /// One line for each field of the request that has no effect.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 /// Returns the current time in the format of RFC 3339.
@@ -69,7 +72,7 @@ impl ObjectHead {
         ObjectHead { model: model.into(), created_at: now(), done, logprobs: Vec::new(), ending }
     }
 
-    fn last(model: &str, done: &Completion) -> ObjectHead {
+    fn last(model: &str, done: &Completion, warnings: Vec<String>) -> ObjectHead {
         let (t, usage) = (&done.timings, &done.usage);
         let ending = Ending {
             done_reason: Some(if done.finish_reason() == FinishReason::Length { "length" } else { "stop" }),
@@ -79,6 +82,7 @@ impl ObjectHead {
             prompt_eval_duration: Some(nanoseconds(t.prefill_ms)),
             eval_count: Some(usage.completion_tokens),
             eval_duration: Some(nanoseconds(t.decode_ms)),
+            warnings,
         };
         ObjectHead::new(model, true, ending)
     }
@@ -132,20 +136,26 @@ pub async fn answer<O: AnswerObject>(app: &Arc<App>, caller: &Caller, asked: Par
         return Ok(Json(O::new(ObjectHead::new(&name, true, ending), ObjectPart::default())).into_response());
     }
     let is_streamed = asked.settings.stream != Some(false);
+    let warnings = asked.warnings.clone();
     let ticket = asked.open(app, caller, &model, endpoint).await?;
     if is_streamed {
-        return Ok(respond_in_json(vec![ticket], Objects::<O> { model: name, logprobs: Vec::new(), of: PhantomData }, &caller.request_id));
+        return Ok(respond_in_json(
+            vec![ticket],
+            Objects::<O> { model: name, warnings, logprobs: Vec::new(), of: PhantomData },
+            &caller.request_id,
+        ));
     }
     let engine = ticket.engine.clone();
     let done = ticket.finish(|_| ()).await?;
     let part = ObjectPart { text: done.text.clone(), thought: done.thought.clone(), calls: calls(&done) };
     let logprobs = ChatLogprobs::of(&engine, &done.logprobs).map(|all| all.content).unwrap_or_default();
-    Ok(Json(O::new(ObjectHead { logprobs, ..ObjectHead::last(&name, &done) }, part)).into_response())
+    Ok(Json(O::new(ObjectHead { logprobs, ..ObjectHead::last(&name, &done, warnings) }, part)).into_response())
 }
 
 /// Writes the objects of a streamed answer.
 struct Objects<O> {
     model: String,
+    warnings: Vec<String>,
     /// Log-probabilities of tokens whose text has not been sent yet.
     logprobs: Vec<Logprobs>,
     of: PhantomData<fn() -> O>,
@@ -169,7 +179,10 @@ impl<O: AnswerObject> Lines for Objects<O> {
                 }
                 // Tokens without a text of their own, such as a blank at the end, are left over.
                 let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut self.logprobs)).map(|all| all.content).unwrap_or_default();
-                out.json(&O::new(ObjectHead { logprobs, ..ObjectHead::last(&self.model, done) }, ObjectPart::default()));
+                out.json(&O::new(
+                    ObjectHead { logprobs, ..ObjectHead::last(&self.model, done, std::mem::take(&mut self.warnings)) },
+                    ObjectPart::default(),
+                ));
             }
             _ => {}
         }

@@ -10,6 +10,8 @@ mod settings;
 
 use crate::app::App;
 use crate::failure::Failure;
+pub use chat::OllamaChatBody;
+pub use generate::GenerateBody;
 pub use refused::refuse;
 use serde::Serialize;
 pub use settings::Settings;

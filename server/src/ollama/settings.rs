@@ -6,6 +6,7 @@ use crate::app::App;
 use crate::body::{Body, parse};
 use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
+use crate::fields::{Dialect, settle};
 use crate::guard::Caller;
 use crate::hosted::Hosted;
 use crate::openai::extras::{check_sizes, follow, session_states, think};
@@ -16,9 +17,8 @@ use serde_json::{Map, Value};
 use std::sync::Arc;
 use utoipa::ToSchema;
 use wingbeat::engine::{Fields, Input, Request, Rules};
-use wingbeat::low_level::sample::Setting;
 
-/// Fields of a request for text. `keep_alive` and unknown fields are ignored.
+/// Fields of a request for text.
 #[derive(Debug, Deserialize, ToSchema)]
 pub struct Settings {
     /// The name of a model, with or without the tag `latest`. By default, the server's first model. A server with only one model accepts any name.
@@ -28,8 +28,8 @@ pub struct Settings {
     /// `json` for any JSON object, or a JSON schema for the answer.
     #[schema(value_type = Object)]
     pub format: Option<Value>,
-    /// Sampler settings, `num_predict`, `stop`, and further settings of the engine by name. Options that concern memory, such as `num_ctx`, and unknown
-    /// options are ignored.
+    /// Sampler settings, `num_predict`, `stop`, and further settings of the engine by name. Options that have no effect, such as `num_ctx`, are listed in
+    /// `warnings` of the answer.
     #[schema(value_type = Object)]
     pub options: Option<Map<String, Value>>,
     /// How much the model thinks: true, false, low, medium or high.
@@ -41,31 +41,11 @@ pub struct Settings {
     pub top_logprobs: Option<u32>,
 }
 
-/// Settings of the engine that `options` may contain beside sampler settings.
-const ENGINE: [&str; 15] = [
-    "max_tokens",
-    "stop",
-    "ignore_eos",
-    "grammar",
-    "format",
-    "thinking",
-    "tool_choice",
-    "add_bos",
-    "speculate",
-    "draft",
-    "draft_tokens",
-    "no_cache",
-    "priority",
-    "state",
-    "save_state",
-];
-
-/// Mean surprise that mirostat aims at in Ollama, if a request turns mirostat on without a value.
-const MIROSTAT_TAU: f64 = 5.0;
-
 /// A request for text whose body has been read.
 pub struct ParsedRequest {
     pub settings: Settings,
+    /// One line for each field that has no effect.
+    pub warnings: Vec<String>,
     request: Request,
     claim: Arc<Claim>,
 }
@@ -82,16 +62,18 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
 ) -> Answer<ParsedRequest> {
     let (of_work, request_id) = (app.clone(), caller.request_id.clone());
     let work = move |body: &Body| {
-        let fields = body.fields()?;
+        let mut fields = body.fields()?;
         check_sizes(&fields, &of_work.options)?;
         let (own, settings): (T, Settings) = (parse(&fields)?, parse(&fields)?);
         of_work.log_body(&request_id, &body.bytes);
-        let mut request = settings.request()?;
+        let mut warnings = settle(Dialect::Ollama, &mut fields)?.warnings;
+        let mut request = settings.request(&mut warnings)?;
         request.input = input(own, &mut request)?;
-        Ok((settings, request))
+        of_work.log_warnings(&request_id, &warnings);
+        Ok((settings, warnings, request))
     };
-    let ((settings, request), claim) = body.read(app, work).await?;
-    Ok(ParsedRequest { settings, request, claim })
+    let ((settings, warnings, request), claim) = body.read(app, work).await?;
+    Ok(ParsedRequest { settings, warnings, request, claim })
 }
 
 impl ParsedRequest {
@@ -105,7 +87,7 @@ impl ParsedRequest {
     /// # Errors
     /// The errors of [`Ticket::open`].
     pub async fn open(self, app: &Arc<App>, caller: &Caller, model: &Arc<Hosted>, endpoint: &'static str) -> Answer<Ticket> {
-        let ParsedRequest { settings, mut request, claim } = self;
+        let ParsedRequest { settings, mut request, claim, .. } = self;
         // `false` asks for nothing that a model without thoughts could not do.
         if settings.think == Some(Value::Bool(false)) {
             keep_supported_thinking(&app.started(model).await?.0, &mut request);
@@ -130,12 +112,14 @@ impl Settings {
         app.model(untagged(app, self.model.as_deref())).map_err(|e| e.in_field("model"))
     }
 
-    /// Returns a request with these settings and an empty input.
-    fn request(&self) -> Answer<Request> {
-        let options = Value::Object(self.engine_options()).to_string();
-        let fields = Fields::read(options.as_bytes()).map_err(|e| e.field("options"))?;
+    /// Returns a request with these settings and an empty input. Adds a warning for each option that has no effect.
+    fn request(&self, warnings: &mut Vec<String>) -> Answer<Request> {
+        let options = Value::Object(self.options.clone().unwrap_or_default()).to_string();
+        let mut fields = Fields::read(options.as_bytes()).map_err(|e| e.field("options"))?;
+        let settled = settle(Dialect::Options, &mut fields).map_err(|e| e.in_field("options"))?;
+        warnings.extend(settled.warnings.iter().map(|warning| format!("options.{warning}")));
         let read = Request::read_settings(Input::Text(String::new()), &fields).map(|(request, _)| request);
-        let mut request = read.map_err(|e| self.located(e.into()))?;
+        let mut request = read.map_err(|e| self.located(settled.as_sent(e.into())))?;
         let rules = match &self.format {
             None | Some(Value::Null) => None,
             Some(Value::String(text)) if text.is_empty() => None,
@@ -156,31 +140,6 @@ impl Settings {
             request.logprobs = Some(self.top_logprobs.unwrap_or(0) as usize);
         }
         Ok(request)
-    }
-
-    /// Returns the options that the engine reads, with the engine's names.
-    fn engine_options(&self) -> Map<String, Value> {
-        let mut options = Map::new();
-        let is_on = |value: &Value| value.as_f64().is_none_or(|x| x > 0.0);
-        for (name, value) in self.options.iter().flatten() {
-            match name.as_str() {
-                // Any negative number means no limit.
-                "num_predict" if value.as_i64().is_some_and(|n| n < 0) => options.insert("max_tokens".into(), (-1).into()),
-                "num_predict" => options.insert("max_tokens".into(), value.clone()),
-                "typical_p" => options.insert("typical".into(), value.clone()),
-                "mirostat" if is_on(value) => {
-                    let tau = self.options.iter().flatten().find(|(name, _)| *name == "mirostat_tau").map(|(_, tau)| tau.clone());
-                    options.insert("mirostat".into(), tau.unwrap_or(MIROSTAT_TAU.into()))
-                }
-                "mirostat_eta" => options.insert("mirostat_rate".into(), value.clone()),
-                // -1 means the whole context.
-                "mirostat" => None,
-                "repeat_last_n" if value.as_i64().is_some_and(|n| n < 0) => None,
-                name if ENGINE.contains(&name) || Setting::named(name).is_ok() => options.insert(name.into(), value.clone()),
-                _ => None,
-            };
-        }
-        options
     }
 
     /// Replaces the engine's name of the wrong field by the path of the field in the body.

@@ -64,6 +64,9 @@ pub struct Head {
     model: String,
     /// The version of the program and the beginning of the weights' hash.
     system_fingerprint: String,
+    /// One line for each field of the request that has no effect. In a stream, the first chunk has them.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    warnings: Vec<String>,
 }
 
 impl Head {
@@ -72,10 +75,16 @@ impl Head {
     }
 
     /// Returns the head of a new answer, whose id begins with `prefix`.
-    pub fn new(prefix: &str, object: &'static str, ticket: &Ticket) -> Head {
+    pub fn new(prefix: &str, object: &'static str, ticket: &Ticket, warnings: Vec<String>) -> Head {
         let hash = ticket.engine.model().weights_hash();
         let system_fingerprint = format!("wingbeat-{}-{}", env!("CARGO_PKG_VERSION"), &hash[..hash.len().min(16)]);
-        Head { id: new_id(prefix), object, created: now(), model: ticket.model.name.clone(), system_fingerprint }
+        Head { id: new_id(prefix), object, created: now(), model: ticket.model.name.clone(), system_fingerprint, warnings }
+    }
+
+    /// Returns this head, and keeps it without its warnings.
+    pub fn with_warnings_once(&mut self) -> Head {
+        let without = Head { warnings: Vec::new(), ..self.clone() };
+        std::mem::replace(self, without)
     }
 }
 
@@ -187,9 +196,9 @@ pub fn stop_text(engine: &Engine, done: &Completion, stops: &[String]) -> Option
     found.min_by_key(|(at, _)| *at).map(|(_, stop)| stop.clone())
 }
 
-/// Returns the bytes of a token.
+/// Returns the bytes of a token. A special token has the bytes of its text.
 pub fn token_bytes(engine: &Engine, token: u32) -> &[u8] {
-    engine.model().vocab().map_or(&[], |vocab| vocab.token(token))
+    engine.model().vocab().map_or(&[], |vocab| vocab.token_marked(token))
 }
 
 /// Returns the text of a token. Bytes that are not UTF-8 become U+FFFD.

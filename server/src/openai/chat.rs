@@ -8,6 +8,7 @@ use crate::abilities::keep_supported_thinking;
 use crate::app::App;
 use crate::body::{Body, Name};
 use crate::failure::{Answer, Failure};
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::ids::new_id;
 use crate::recordings::{last_seen, unknown};
@@ -63,7 +64,7 @@ pub struct ChatBody {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     let input = |asked: &mut ChatBody| Ok(Input::Messages(messages::read(&std::mem::take(&mut asked.messages), asked.state.is_some())?));
-    let (asked, mut request, claim) = read(&app, &caller, body, &[], input).await?;
+    let (asked, mut request, warnings, claim) = read(&app, &caller, body, Dialect::Chat, input).await?;
     if let Some(n) = asked.max_completion_tokens {
         request.max_tokens = Some(n as usize);
     }
@@ -88,7 +89,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let ticket = Ticket::open(&app, &model, &caller, "/v1/chat/completions", request, &states, &claim)
         .await
         .map_err(|e| e.renamed(&["json_schema"], &schema))?;
-    let head = Head::new("chatcmpl-", if asked.stream == Some(true) { "chat.completion.chunk" } else { "chat.completion" }, &ticket);
+    let head =
+        Head::new("chatcmpl-", if asked.stream == Some(true) { "chat.completion.chunk" } else { "chat.completion" }, &ticket, warnings);
     let max_calls = if asked.parallel_tool_calls == Some(false) { 1 } else { usize::MAX };
     if asked.stream == Some(true) {
         let stream = ChunkStream::new(head, asked.stream_options);

@@ -7,6 +7,7 @@ use super::stream::{ChunkStream, Lines, Out, collect, respond, whole};
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::{Answer, Failure};
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::tickets::Ticket;
 use axum::Extension;
@@ -48,7 +49,7 @@ pub struct CompletionBody {
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
     let no_input = |_: &mut CompletionBody| Ok(Input::Text(String::new()));
-    let (asked, mut settings, claim) = read(&app, &caller, body, &[], no_input).await?;
+    let (asked, mut settings, warnings, claim) = read(&app, &caller, body, Dialect::Text, no_input).await?;
     let schema = follow(&mut settings, asked.response_format.as_ref().and_then(ResponseFormat::rules), "response_format", "json_schema")?;
     (settings.echo, settings.logprobs) = (asked.echo == Some(true), asked.logprobs.map(|n| n as usize));
     // As in OpenAI's API, a request without `max_tokens` generates 16 tokens.
@@ -85,7 +86,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         let opened = Ticket::open(&app, &model, &caller, "/v1/completions", request, &states, &claim).await;
         tickets.push(opened.map_err(|e| e.renamed(&["prompt", "tokens"], &path).renamed(&["json_schema"], &schema))?);
     }
-    let head = Head::new("cmpl-", "text_completion", &tickets[0]);
+    let head = Head::new("cmpl-", "text_completion", &tickets[0], warnings);
     let table = || Table { early: scores_prompt.then(Vec::new), ..Table::default() };
     if asked.stream == Some(true) {
         let tables = (0..n * tickets.len()).map(|_| table()).collect();

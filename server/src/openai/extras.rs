@@ -1,11 +1,11 @@
 //! Request fields that several endpoints share. The server itself reads these fields; the engine reads all other settings.
 
-use super::foreign;
 use crate::ServeOptions;
 use crate::app::App;
 use crate::body::{Body, parse};
 use crate::budget::Claim;
 use crate::failure::{Answer, Failure};
+use crate::fields::{Dialect, settle};
 use crate::guard::Caller;
 use crate::ids::new_id;
 use crate::states::check_new_name;
@@ -127,11 +127,8 @@ pub fn follow(request: &mut Request, rules: Option<Rules>, field: &str, key: &st
     }
 }
 
-/// Fields of a body that the engine must not read as settings. The server reads or ignores these fields.
-const OWN: [&str; 6] = ["messages", "prompt", "tokens", "logprobs", "pooling", "echo"];
-
-/// Reads the body of a request for text. Returns the parsed body, a request with the settings of the body, and the claim on their memory. `input`
-/// takes the input out of the parsed body. The fields `own` are not read as settings.
+/// Reads the body of a request for text. Returns the parsed body, a request with the settings of the body, the warnings about fields without effect, and
+/// the claim on their memory. `input` takes the input out of the parsed body.
 ///
 /// # Errors
 /// 400 with the path of the wrong field.
@@ -139,9 +136,9 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
     app: &Arc<App>,
     caller: &Caller,
     body: Body,
-    own: &'static [&'static str],
+    at: Dialect,
     input: impl FnOnce(&mut T) -> Answer<Input> + Send + 'static,
-) -> Answer<(T, Request, Arc<Claim>)> {
+) -> Answer<(T, Request, Vec<String>, Arc<Claim>)> {
     let (of_work, request_id) = (app.clone(), caller.request_id.clone());
     let work = move |body: &Body| {
         let mut fields = body.fields()?;
@@ -149,15 +146,14 @@ pub async fn read<T: DeserializeOwned + Send + 'static>(
         check_sizes(&fields, &of_work.options)?;
         let mut asked: T = parse(&fields)?;
         of_work.log_body(&request_id, &body.bytes);
-        for name in OWN.iter().chain(own) {
-            fields.take(name);
-        }
-        foreign::translate(&mut fields)?;
+        let settled = settle(at, &mut fields)?;
         let input = input(&mut asked)?;
-        Ok((asked, Request::read_settings(input, &fields)?.0))
+        let request = Request::read_settings(input, &fields).map_err(|e| settled.as_sent(e.into()))?.0;
+        of_work.log_warnings(&request_id, &settled.warnings);
+        Ok((asked, request, settled.warnings))
     };
-    let ((asked, request), claim) = body.read(app, work).await?;
-    Ok((asked, request, claim))
+    let ((asked, request, warnings), claim) = body.read(app, work).await?;
+    Ok((asked, request, warnings, claim))
 }
 
 /// Fields that can contain a grammar, a schema or tools.

@@ -5,7 +5,6 @@ pub mod chat;
 pub mod completions;
 pub mod embeddings;
 pub mod extras;
-mod foreign;
 pub mod messages;
 pub mod models;
 pub mod prompts;
@@ -15,5 +14,8 @@ pub mod score;
 pub mod stream;
 
 pub use answer::Choices;
+pub use chat::ChatBody;
+pub use completions::CompletionBody;
+pub use responses::ResponseBody;
 pub use messages::{WireMessage, read as read_messages};
 pub use prompts::check_tokens;

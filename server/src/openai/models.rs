@@ -81,7 +81,8 @@ pub async fn one(State(app): State<Arc<App>>, Name(name): Name) -> Answer<Json<M
 }
 
 fn described(hosted: &Hosted) -> ModelEntry {
-    let waiting = if hosted.stage() == Stage::Unloaded { ModelStatus::Unloaded } else { ModelStatus::Loading };
+    let waits = hosted.takes_requests() && hosted.stage() != Stage::Loading;
+    let waiting = if waits { ModelStatus::Unloaded } else { ModelStatus::Loading };
     let status = hosted.ready().map_or(waiting, |engine| {
         let (model, facts) = (engine.model(), engine.model().facts());
         ModelStatus::Ready {

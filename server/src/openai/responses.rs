@@ -13,6 +13,7 @@ use crate::abilities::keep_supported_thinking;
 use crate::app::App;
 use crate::body::{Body, Name};
 use crate::failure::{Answer, Failure};
+use crate::fields::Dialect;
 use crate::guard::Caller;
 use crate::hosted::ServedTask;
 use crate::ids::new_id;
@@ -38,10 +39,9 @@ use wingbeat::low_level::front_end::short;
 use wingbeat::low_level::template::Message;
 
 pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Caller>, body: Body) -> Answer {
-    // The engine must not read `tools` and `tool_choice`, because it expects another format. `n` does not exist in the Responses API.
     let input =
         |asked: &mut ResponseBody| Ok(Input::Messages(std::mem::take(&mut asked.input).messages(asked.previous_response_id.is_some())?));
-    let (asked, mut request, claim) = read(&app, &caller, body, &["tools", "tool_choice", "n"], input).await?;
+    let (asked, mut request, mut warnings, claim) = read(&app, &caller, body, Dialect::Responses, input).await?;
     if asked.background == Some(true) {
         let e = Error::input("expected false: the server answers while the connection is open").field("background");
         return Err(e.hint("leave the field out, and set `stream` to true").into());
@@ -61,7 +61,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     let system = asked.instructions.iter().map(Message::system);
     request.input = Input::Messages(system.chain(messages.iter().cloned()).collect());
     request.max_tokens = asked.max_output_tokens.map(|n| n as usize).or(request.max_tokens);
-    let (tools, warnings) = asked.tools()?;
+    let (tools, left_out) = asked.tools()?;
+    warnings.extend(left_out);
     request.tools = tools;
     request.tool_choice = asked.tool_choice()?;
     let schema = follow(&mut request, asked.rules(), "text.format", "schema")?;

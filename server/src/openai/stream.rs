@@ -91,25 +91,32 @@ impl ChunkStream {
     }
 
     /// Adds a chunk with a piece of one choice.
-    pub fn send<C: Serialize>(&self, choice: C, out: &mut Out) {
+    pub fn send<C: Serialize>(&mut self, choice: C, out: &mut Out) {
         out.json(&self.chunk(vec![choice], None));
     }
 
     /// Adds the lines that end the stream: the chunk with the usage if the request asks for it, and `[DONE]`.
-    pub fn end<C: Serialize>(&self, out: &mut Out) {
+    pub fn end<C: Serialize>(&mut self, out: &mut Out) {
         if self.wants_usage {
-            out.json(&self.chunk::<C>(Vec::new(), Some(self.usage)));
+            let usage = self.usage;
+            out.json(&self.chunk::<C>(Vec::new(), Some(usage)));
         }
         out.done();
     }
 
     /// Adds a chunk without choices that reports how far the prompt is prefilled.
-    pub fn progress<C: Serialize>(&self, prompt_progress: PromptProgress, out: &mut Out) {
+    pub fn progress<C: Serialize>(&mut self, prompt_progress: PromptProgress, out: &mut Out) {
         out.json(&Choices { prompt_progress: Some(prompt_progress), ..self.chunk::<C>(Vec::new(), None) });
     }
 
-    fn chunk<C>(&self, choices: Vec<C>, usage: Option<Usage>) -> Choices<C> {
-        Choices { head: self.head.clone(), choices, usage: self.wants_usage.then_some(usage), prompt_progress: None, end: End::default() }
+    fn chunk<C>(&mut self, choices: Vec<C>, usage: Option<Usage>) -> Choices<C> {
+        Choices {
+            head: self.head.with_warnings_once(),
+            choices,
+            usage: self.wants_usage.then_some(usage),
+            prompt_progress: None,
+            end: End::default(),
+        }
     }
 }
 
