@@ -7,7 +7,7 @@ use super::failure::{Answer, Failure};
 use super::guard::Caller;
 use super::hosted::Hosted;
 use super::worker_pools::QUICK_BYTES;
-use axum::body::{Bytes, HttpBody, to_bytes};
+use axum::body::{Bytes, HttpBody};
 use axum::extract::{FromRequest, FromRequestParts, Path, Request};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
@@ -45,7 +45,7 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
     // A body without a stated length has the lower bound 0, so its size is checked while it is read.
     let stated = request.body().size_hint().lower();
     if stated > most as u64 {
-        discard(request, 4 << 20).await;
+        discard(request, MAX_DRAINED).await;
         return Err(too_large());
     }
     let caller = request.extensions().get::<Caller>();
@@ -62,19 +62,38 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
     while let Some(frame) = tokio::time::timeout_at(until, body.frame()).await.map_err(late)? {
         let frame = frame.map_err(|_| Error::input("the connection broke while the body was read"))?;
         let Ok(part) = frame.into_data() else { continue };
-        if bytes.len() + part.len() > most {
-            return Err(too_large());
+        let claimed = if bytes.len() + part.len() > most { Err(too_large()) } else { claim.set(bytes.len() + part.len()) };
+        if let Err(refused) = claimed {
+            drop(bytes);
+            drain(body, MAX_DRAINED).await;
+            return Err(refused);
         }
-        claim.set(bytes.len() + part.len())?;
         bytes.extend_from_slice(&part);
     }
     Ok(Body { bytes: bytes.into(), claim })
 }
 
+/// The most bytes that are read of a body after its request was refused.
+const MAX_DRAINED: usize = 4 << 20;
+
 /// Drains a refused body, at most `most` bytes and two seconds: many clients only look at the response once they have sent everything.
 pub async fn discard(request: Request, most: usize) {
+    drain(request.into_body(), most).await;
+}
+
+/// Drains the rest of a body as [`discard`] does. Keeps none of its bytes.
+async fn drain(mut body: axum::body::Body, most: usize) {
     const PATIENCE: Duration = Duration::from_secs(2);
-    let _ = tokio::time::timeout(PATIENCE, to_bytes(request.into_body(), most)).await;
+    let mut n = 0;
+    let drained = async {
+        while let Some(Ok(frame)) = body.frame().await {
+            n += frame.data_ref().map_or(0, |part| part.len());
+            if n > most {
+                break;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(PATIENCE, drained).await;
 }
 
 impl Body {

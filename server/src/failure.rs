@@ -145,7 +145,12 @@ impl From<Error> for Failure {
             // `Kind` may grow: an unknown kind is the server's fault.
             _ => (StatusCode::INTERNAL_SERVER_ERROR, None, None),
         };
-        Failure { status, code, error: Box::new(error), retry_after }
+        let mut error = Box::new(error);
+        // Only the operator chooses the context.
+        if error.hint.as_deref().is_some_and(|hint| hint.contains("`context`")) {
+            error.hint = Some("send a shorter prompt; the operator of the server sets the limit".into());
+        }
+        Failure { status, code, error, retry_after }
     }
 }
 

@@ -72,6 +72,8 @@ pub struct Hosted {
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
     load: LoadEngine,
+    /// True if the model loads on its first use, again after it could not be loaded.
+    is_lazy: bool,
     phase: Mutex<Phase>,
     /// Signals that the phase has changed.
     pub changed: Notify,
@@ -115,6 +117,7 @@ impl Hosted {
             base: None,
             created: super::ids::now(),
             load,
+            is_lazy,
             phase: Mutex::new(if is_lazy { Phase::Unloaded } else { Phase::Loading }),
             changed: Notify::new(),
             used: Mutex::new(Instant::now()),
@@ -159,7 +162,10 @@ impl Hosted {
         }
         let n_before = self.n_loads.fetch_add(1, Ordering::Relaxed);
         let (phase, result) = match loaded {
-            Ok(engine) => (Phase::Ready(engine, n_before), Ok(())),
+            Ok(engine) => {
+                self.note_context(&engine);
+                (Phase::Ready(engine, n_before), Ok(()))
+            }
             Err(e) => (Phase::Failed(e.clone()), Err(e)),
         };
         *self.lock() = phase;
@@ -168,9 +174,27 @@ impl Hosted {
         result
     }
 
+    /// Says that the model could read longer prompts than it is served with.
+    fn note_context(&self, engine: &Engine) {
+        let model = engine.model();
+        if let (Some(served), Some(trained)) = (model.context(), model.facts().context)
+            && served < trained
+        {
+            log::warn!(
+                "model {}: the context has {served} tokens; the model was trained for {trained}; the option `context` sets it",
+                self.name
+            );
+        }
+    }
+
     /// Notes that a request uses the model.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    /// Returns whether a request for the model gets an answer, at least after the model has loaded for it.
+    pub fn takes_requests(&self) -> bool {
+        self.base.as_ref().map_or(self.is_lazy, |base| base.is_lazy) || self.stage() == Stage::Ready
     }
 
     pub fn stage(&self) -> Stage {
@@ -218,7 +242,9 @@ impl Hosted {
             Phase::Unloaded => Err(Failure::unavailable("model_loading", format!("the model {} is not loaded", self.name))),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
             Phase::Failed(e) => {
-                Err(Failure { retry_after: None, ..Failure::from(Error::device(format!("the model could not be loaded: {e}"))) })
+                // Callers must not learn the paths of the server. Its log has the whole error.
+                let text = format!("the model {} could not be loaded: {}", self.name, e.message);
+                Err(Failure { retry_after: None, ..Failure::from(Error::device(text)) })
             }
         }
     }

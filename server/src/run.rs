@@ -17,12 +17,13 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::time::Instant;
 use tokio_io_timeout::TimeoutStream;
 use wingbeat::error::{Error, Kind, Result};
 
 /// How often the server checks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
-/// The time that clients have to take the last bytes of their responses.
+/// The time after the grace in which states are stored and clients take the last bytes of their responses.
 const LAST: Duration = Duration::from_secs(5);
 
 /// The longest time that a client may leave a response unread. An unread response occupies slots.
@@ -84,8 +85,8 @@ async fn listen(options: &ServeOptions) -> Result<TcpListener> {
     })
 }
 
-/// Serves connections until `stop` is complete. Then waits for open requests, at most for the time [`LAST`].
-async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = ()>) {
+/// Serves connections until `stop` returns the time at which the last of them must end.
+async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, stop: impl Future<Output = Instant>) {
     let mut http = hyper::server::conn::http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.read_timeout);
     // Hyper refuses a large header without an error object. So hyper's limits are above the limits of `guard::check_size`.
@@ -93,10 +94,10 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
     let graceful = GracefulShutdown::new();
     let visitors = Visitors::new(options.max_connections);
     let mut stop = std::pin::pin!(stop);
-    loop {
+    let end = loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
-            () = &mut stop => break,
+            end = &mut stop => break end,
         };
         let stream = match accepted {
             Ok((stream, _)) => stream,
@@ -109,7 +110,7 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
         };
         let permit = tokio::select! {
             permit = visitors.clone().enter() => permit,
-            () = &mut stop => break,
+            end = &mut stop => break end,
         };
         let (visitor, handlers) = (permit.visitor.clone(), TowerToHyperService::new(router.clone()));
         let handle = service_fn(move |mut request: hyper::Request<Incoming>| {
@@ -135,31 +136,33 @@ async fn accept(listener: TcpListener, router: Router, options: &ServeOptions, s
                 () = permit.visitor.asked_to_leave() => {}
             }
         });
-    }
+    };
     drop(listener);
-    let _ = tokio::time::timeout(LAST, graceful.shutdown()).await;
+    let _ = tokio::time::timeout_at(end, graceful.shutdown()).await;
 }
 
-/// Returns when the server must close its connections: after `options.stop` is set and the open requests are complete or cut, or after a fatal error.
-async fn stopped(app: &Arc<App>) {
+/// Returns when the server must close its connections: after `options.stop` is set and the open requests are complete or cut, or after a fatal error. The
+/// result is the time at which the last connection must end, at most [`LAST`] after the grace.
+async fn stopped(app: &Arc<App>) -> Instant {
     tokio::select! {
         () = asked_to_stop(app) => {}
         () = app.has_failed.notified() => {
             app.is_stopping.store(true, Ordering::SeqCst);
-            return;
+            return Instant::now() + LAST;
         }
     }
     app.is_stopping.store(true, Ordering::SeqCst);
-    let end = tokio::time::Instant::now() + app.options.grace;
-    while app.ledger.len() > 0 && tokio::time::Instant::now() < end {
+    let end = Instant::now() + app.options.grace;
+    while app.ledger.len() > 0 && Instant::now() < end {
         tokio::time::sleep(TICK).await;
     }
     // The requests that remain end with their texts so far, and their states are stored.
     app.roots().filter_map(|model| model.ready()).for_each(|engine| engine.interrupt());
-    let end = tokio::time::Instant::now() + LAST;
-    while app.ledger.len() > 0 && tokio::time::Instant::now() < end {
+    let end = Instant::now() + LAST;
+    while app.ledger.len() > 0 && Instant::now() < end {
         tokio::time::sleep(TICK).await;
     }
+    end
 }
 
 async fn asked_to_stop(app: &App) {

@@ -2,7 +2,6 @@
 
 use crate::app::App;
 use crate::guard::Caller;
-use crate::hosted::Stage;
 use crate::ledger::OpenRequest;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
@@ -31,7 +30,7 @@ enum HealthStatus {
 
 /// Reports whether the server can answer requests.
 pub async fn health(State(app): State<Arc<App>>) -> (StatusCode, Json<Health>) {
-    let is_ready = app.models.iter().all(|model| matches!(model.stage(), Stage::Ready | Stage::Unloaded));
+    let is_ready = app.models.iter().all(|model| model.takes_requests());
     let (code, status) = match (app.is_stopping(), is_ready) {
         (true, _) => (StatusCode::SERVICE_UNAVAILABLE, HealthStatus::Stopping),
         (false, true) => (StatusCode::OK, HealthStatus::Ok),

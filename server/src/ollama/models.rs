@@ -5,7 +5,7 @@ use crate::abilities::{can_call, can_think};
 use crate::app::App;
 use crate::body::Body;
 use crate::failure::Answer;
-use crate::hosted::{Hosted, ServedTask, Stage};
+use crate::hosted::{Hosted, ServedTask};
 use axum::Json;
 use axum::extract::State;
 use serde::{Deserialize, Serialize};
@@ -98,7 +98,7 @@ pub async fn tags(State(app): State<Arc<App>>) -> Json<Tags> {
             details: engine.as_ref().map_or_else(Details::default, Details::of),
         }
     };
-    let is_listed = |hosted: &&Arc<Hosted>| matches!(hosted.stage(), Stage::Ready | Stage::Unloaded);
+    let is_listed = |hosted: &&Arc<Hosted>| hosted.takes_requests();
     Json(Tags { models: app.models.iter().filter(is_listed).map(entry).collect() })
 }
 
@@ -183,7 +183,9 @@ pub async fn show(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Shown>
         (of_family("embedding_length"), json!(facts.n_embd)),
         (of_family("vocab_size"), json!(facts.n_vocab)),
     ];
-    let context = model.context().map(|context| (of_family("context_length"), json!(context)));
+    // As in Ollama: the length for which the model was trained, and among the parameters the length with which it is served.
+    let context = facts.context.map(|context| (of_family("context_length"), json!(context)));
+    let parameters = model.context().map_or_else(String::new, |context| format!("num_ctx {context}"));
     let capabilities = match hosted.task {
         ServedTask::Text => {
             let abilities = [("completion", true), ("embedding", true), ("tools", can_call(&engine)), ("thinking", can_think(&engine))];
@@ -193,7 +195,7 @@ pub async fn show(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Shown>
     };
     Ok(Json(Shown {
         modelfile: format!("FROM {}", hosted.name),
-        parameters: String::new(),
+        parameters,
         template: "",
         modified_at: hosted.started(),
         details: Details::of(&engine),
