@@ -64,7 +64,7 @@ wheel-free-threaded: ## build the wheel for CPython 3.14 without a global lock
 	@tools/setup.sh compiler
 	@tools/wheel.sh free-threaded
 
-test-python: ## test the Python package in a fresh environment; L=long adds torch, the package rwkv and lm-eval; T="-k states" is for pytest
+test-python: ## test the Python package in a fresh environment; L=long adds torch and the package rwkv; T="-k states" is for pytest
 	@tools/setup.sh compiler
 	@tools/test-python.sh $(or $(L),short) $(T)
 

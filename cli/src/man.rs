@@ -62,11 +62,12 @@ fn pages() -> Vec<(String, Vec<u8>)> {
 fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     let extra = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let has_verbs = command.has_subcommands();
+    let usage = synopsis(&command);
     let man = Man::new(command).source(format!("wingbeat {}", env!("CARGO_PKG_VERSION"))).manual("wingbeat");
     let mut to = Vec::new();
     man.render_title(&mut to)?;
     man.render_name_section(&mut to)?;
-    man.render_synopsis_section(&mut to)?;
+    usage.to_writer(&mut to)?;
     man.render_description_section(&mut to)?;
     man.render_options_section(&mut to)?;
     if has_verbs {
@@ -74,6 +75,12 @@ fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     }
     unfilled("NOTES AND EXAMPLES", &extra).to_writer(&mut to)?;
     Ok((man.get_filename(), to))
+}
+
+/// Returns the usage as `--help` shows it. The section of clap_mangen lists every flag, and the section of the options does so, too.
+fn synopsis(command: &Command) -> Roff {
+    let usage = command.clone().render_usage().to_string();
+    unfilled("SYNOPSIS", usage.trim_start_matches("Usage:").trim())
 }
 
 /// Returns a section of a manual page with the given heading and text. roff keeps the text's lines as they are.
@@ -103,6 +110,7 @@ mod tests {
             );
         }
         let generate = String::from_utf8(pages[1].1.clone()).unwrap();
+        assert!(generate.contains(".SH SYNOPSIS\n.nf\nwingbeat generate [OPTIONS] [TEXT]\n.fi"), "{}", &generate[..400]);
         assert!(generate.contains("\\-\\-state\\-tokens"), "options that --help hides are in the page");
     }
 }

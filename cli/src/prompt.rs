@@ -3,12 +3,13 @@
 use super::TYPED;
 use super::escape::EscapeArgs;
 use super::lines::is_standard;
+use super::output::say;
 use clap::ValueHint;
 use std::ffi::OsString;
 use std::io::{IsTerminal, Read};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
-use wingbeat::low_level::front_end::{read_at_most, without_mark};
+use wingbeat::low_level::front_end::{read_at_most, short, without_mark};
 
 /// The maximum length of a text in bytes. Without a limit, an endless pipe would fill the memory.
 const MAX_TEXT_BYTES: u64 = 1 << 30;
@@ -89,6 +90,7 @@ impl TextArgs {
     /// `File` if the text cannot be read, `Input` if the text is too long or not UTF-8, `Usage` if an escape is wrong.
     pub fn read(&self, last: LastNewline) -> Result<GivenInput> {
         if let Some(text) = &self.text {
+            note_file(text);
             return self.escape.text(text, "TEXT").map(GivenInput::Text);
         }
         if let Some(text) = &self.prompt {
@@ -131,6 +133,13 @@ impl InputArgs {
     /// The errors of [`read`](Self::read), and `Usage` if no input is given.
     pub fn require(&self, last: LastNewline) -> Result<GivenInput> {
         required(self.read(last)?, INPUTS)
+    }
+}
+
+/// Says that a text is not read from the file that has its name.
+fn note_file(text: &str) {
+    if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
+        say(format_args!("note: the text is {:?} itself; `--file {text}` reads the file of this name", short(text, 60)));
     }
 }
 

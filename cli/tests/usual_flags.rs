@@ -63,6 +63,16 @@ fn the_file_of_the_world_vocabulary_needs_no_file() {
 }
 
 #[test]
+fn a_text_that_is_the_name_of_a_file_is_noted() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = put(&folder, "t.txt", b"Hello");
+    let name = file.to_str().unwrap();
+    let noted = run(&["tokenize", name]);
+    assert!(stderr(&noted).contains(&format!("itself; `--file {name}` reads the file of this name")), "{}", stderr(&noted));
+    assert!(stderr(&run(&["tokenize", "t.txt"])).is_empty());
+}
+
+#[test]
 fn one_newline_at_the_end_of_a_pipe_or_a_file_is_removed() {
     let folder = tempfile::tempdir().unwrap();
     let tokens = |args: &[&str], stdin: &[u8]| stdout(&feed(&[&["tokenize", "--vocab", "world"], args].concat(), stdin));
