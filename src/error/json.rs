@@ -36,6 +36,8 @@ const WANTED: &[(&str, &str)] = &[
     ("variant identifier", "a string"),
     ("field identifier", "a string"),
     ("string or map", "a string"),
+    ("internally tagged enum ", "an object with the key `type`"),
+    ("adjacently tagged enum ", "an object with the key `type`"),
     ("enum ", "a string"),
     ("u8", BYTE),
     ("u16", COUNT),

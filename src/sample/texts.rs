@@ -7,6 +7,11 @@ pub(super) fn refuse(expected: &str, found: &str) -> Error {
     Error::usage(format!("expected {expected}, found {:?}", short(found, 60)))
 }
 
+/// Returns the error for a number out of its range.
+pub(super) fn refuse_number(expected: &str, found: &str) -> Error {
+    Error::usage(format!("expected {expected}, found {}", short(found, 60)))
+}
+
 pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
     text.parse().map_err(|_| refuse(expected, text))
 }
