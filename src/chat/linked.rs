@@ -32,8 +32,11 @@ pub fn in_call_order(all: Vec<LinkedMessage>, has_earlier: bool, field: &str, ke
         }
         ordered.extend(results.drain(..).map(|(_, message)| message));
     };
-    for LinkedMessage { message, id, from } in all {
+    for LinkedMessage { mut message, id, from } in all {
         let id = id.filter(|id| !id.is_empty());
+        if message.role == Role::Observation || !message.metadata.is_empty() {
+            message.id.clone_from(&id);
+        }
         if message.role != Role::Observation {
             flush(&mut ordered, &mut results);
             if !message.metadata.is_empty() || id.is_some() {

@@ -64,6 +64,10 @@ impl Template for Glm4 {
         if self.0 == Version::Edge { Family::GlmEdge } else { Family::Glm4 }
     }
 
+    fn before_lines(&self) -> &'static [&'static str] {
+        const { &[Role::System.special(), Role::User.special(), Role::Assistant.special(), Role::Observation.special()] }
+    }
+
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
         let mut parts: Vec<Part> = self.family().prefix().iter().copied().map(Part::Special).collect();
         if self.0.is_0414() {

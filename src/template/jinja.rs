@@ -5,6 +5,7 @@
 //! are limited: `scan.rs` checks the source, `metered.rs` inserts checks between instructions, `limits.rs` counts what a rendering uses.
 
 mod environment;
+mod form;
 mod limits;
 mod metered;
 mod range;
@@ -16,6 +17,7 @@ mod token_escaper;
 use super::part::split_marked;
 use super::{Family, Message, Part, Template};
 use crate::error::{Error, Result, with_place};
+use form::Form;
 use limits::RenderLimits;
 use minijinja::machinery::{eval, make_string_output};
 use minijinja::value::Serde;
@@ -44,6 +46,7 @@ const STACK_BYTES: usize = 64 << 20;
 pub struct Jinja {
     source: String,
     family: Family,
+    form: Form,
     /// Variables that the template can read in addition to the conversation, such as `eos_token`.
     variables: Map<String, Value>,
 }
@@ -56,7 +59,8 @@ impl Jinja {
     pub fn parse(source: &str, family: Family) -> Result<Jinja> {
         let source = without_generation(source);
         with_stack(|| metered::compile(&source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
-        Ok(Jinja { source, family, variables: Map::new() })
+        let form = Form::of(&source);
+        Ok(Jinja { source, family, form, variables: Map::new() })
     }
 
     /// Reads the template of a `tokenizer_config.json`. Returns `None` if the file has no `chat_template`. If the file has several templates, takes
@@ -91,15 +95,12 @@ impl Jinja {
     /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
     /// special token of the template, as in transformers.
     fn run(&self, messages: &[Message], escaper: Option<&TokenEscaper>) -> Result<String> {
-        let mut messages = serde_json::to_value(messages).expect("messages are plain data");
+        let mut variables = self.form.variables(messages, self.family);
         if let Some(escaper) = escaper {
-            escaper.hide_messages(&mut messages);
+            escaper.hide_variables(&mut variables);
         }
-        let tools: Vec<Value> =
-            messages.as_array().into_iter().flatten().filter_map(|m| m["tools"].as_array()).flatten().cloned().collect();
-        let tools = if tools.is_empty() { Value::Null } else { Value::Array(tools) };
-        let mut context = Map::new();
-        context.extend([("messages".into(), messages), ("tools".into(), tools), ("add_generation_prompt".into(), json!(true))]);
+        let Value::Object(mut context) = variables else { unreachable!("variables are an object") };
+        context.insert("add_generation_prompt".into(), json!(true));
         self.text(context, &[])
     }
 
@@ -170,12 +171,13 @@ impl Template for Jinja {
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
-        let (mut escaper, mut finds_newer) = (TokenEscaper::new(&self.source, messages, true)?, true);
+        let variables = self.form.variables(messages, self.family);
+        let (mut escaper, mut finds_newer) = (TokenEscaper::new(&self.source, &variables, true)?, true);
         let mut text = self.run(messages, Some(&escaper))?;
         let plain = if escaper.hides_something() { Some(self.run(messages, None)?) } else { None };
         let differs = |escaper: &TokenEscaper, text: &str| plain.as_ref().is_some_and(|plain| escaper.reveal(text) != *plain);
-        if differs(&escaper, &text) && escaper.hides_newer(messages) {
-            (escaper, finds_newer) = (TokenEscaper::new(&self.source, messages, false)?, false);
+        if differs(&escaper, &text) && escaper.hides_newer(&variables) {
+            (escaper, finds_newer) = (TokenEscaper::new(&self.source, &variables, false)?, false);
             text = self.run(messages, Some(&escaper))?;
         }
         if differs(&escaper, &text) {

@@ -18,7 +18,7 @@ pub enum Role {
 
 impl Role {
     /// Returns the special token that begins a message of this role.
-    pub fn special(self) -> &'static str {
+    pub const fn special(self) -> &'static str {
         match self {
             Role::System => "<|system|>",
             Role::User => "<|user|>",
@@ -48,11 +48,15 @@ pub struct Message {
     /// templates test for this key.
     #[serde(default, skip_serializing_if = "Vec::is_empty", deserialize_with = "or_null")]
     pub tools: Vec<Tool>,
+    /// The id of a tool call, or of the call to which a result belongs, for templates that show it. `None` if the client gave no id. JSON has no such
+    /// key.
+    #[serde(skip)]
+    pub id: Option<String>,
 }
 
 impl Message {
     pub fn new(role: Role, content: impl Into<String>) -> Message {
-        Message { role, metadata: String::new(), content: content.into(), tools: Vec::new() }
+        Message { role, metadata: String::new(), content: content.into(), tools: Vec::new(), id: None }
     }
     pub fn system(content: impl Into<String>) -> Message {
         Self::new(Role::System, content)

@@ -74,6 +74,11 @@ pub trait Template: Send + Sync {
         Vec::new()
     }
 
+    /// Returns the special tokens after which the first line of a text is encoded alone, if the text is a rendered prompt.
+    fn before_lines(&self) -> &'static [&'static str] {
+        &[]
+    }
+
     /// Returns the texts before and after the arguments in an answer that calls the tool `name`. Returns `None` if the arguments are not JSON.
     fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
         (self.family() == Family::Glm4).then(|| [format!("{name}\n"), String::new()])

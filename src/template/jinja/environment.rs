@@ -26,6 +26,8 @@ pub const COPIED: &str = "\0copied";
 pub const GUARD_MUL: &str = "\0guard_mul";
 /// Precedes each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
+/// Precedes each slice. Gets the step, and replaces the least number, with which the engine would fail, by the next one: both take one element.
+pub const STEP: &str = "\0step";
 /// Follows each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
 
@@ -115,6 +117,9 @@ fn checks(environment: &mut Environment<'static>, limits: &Arc<RenderLimits>) {
     environment.add_filter(COPIED, move |value: Value| l.made(value, true));
     let l = limits.clone();
     environment.add_filter(ASSIGNED, move |value: Value| l.assigned(value));
+    environment.add_filter(STEP, |step: Value| {
+        if i64::try_from(step.clone()).is_ok_and(|step| step == i64::MIN) { Value::from(-i64::MAX) } else { step }
+    });
     let l = limits.clone();
     environment.add_filter(TICK, move |value: Value| l.in_time().map(|()| value));
     let l = limits.clone();

@@ -4,7 +4,7 @@
 //! check precedes each multiplication, because a multiplication with a too large result must not run. A check also precedes each assignment to a
 //! namespace, because an assignment leaves no result for a later check. Jump instructions are changed to the new positions of their targets.
 
-use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, TICK};
+use super::environment::{ASSIGNED, COPIED, GUARD_MUL, MADE, STEP, TICK};
 use super::limits::broken;
 use super::scan;
 use minijinja::machinery::{CodeGenerator, Instruction, Instructions, parse};
@@ -100,7 +100,9 @@ fn with_checks<'s>(instruction: &Instruction<'s>) -> Result<Vec<Instruction<'s>>
         I::EmitRaw(text) => vec![I::LoadConst(Value::from(*text)), I::Emit],
         // The check receives both factors as a pair.
         I::Mul => vec![I::BuildTuple(Some(2)), check(GUARD_MUL), I::UnpackList(2), I::Swap, this, check(MADE)],
-        I::Add | I::StringConcat | I::Slice | I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::EndCapture | I::CallObject(_) => {
+        // The step is on top of the stack.
+        I::Slice => vec![check(STEP), this, check(MADE)],
+        I::Add | I::StringConcat | I::BuildMap(_) | I::BuildList(_) | I::BuildTuple(_) | I::EndCapture | I::CallObject(_) => {
             vec![this, check(MADE)]
         }
         I::CallMethod("cycle", Some(1)) => return Err(broken("cycle needs an argument", None)),

@@ -2,8 +2,8 @@
 //! the output comes from the template. In messages that the model did not write, also hides tokens of newer models, such as `<think>`: an unused
 //! character, the separator, is inserted after the `<`.
 
+use super::super::Role;
 use super::super::part::{MARKS, NEWER};
-use super::super::{Message, Role};
 use crate::error::{Error, Result};
 use serde_json::Value;
 use std::collections::HashSet;
@@ -18,12 +18,13 @@ pub struct TokenEscaper {
 }
 
 impl TokenEscaper {
-    /// Chooses private-use characters that neither the template nor the messages contain. `hides_newer` is true to hide tokens of newer models, too.
+    /// Chooses private-use characters that neither the template nor its variables contain. `variables` is an object with `messages` and `tools`.
+    /// `hides_newer` is true to hide tokens of newer models, too.
     ///
     /// # Errors
     /// `Input` if fewer than three such characters exist.
-    pub fn new(template: &str, messages: &[Message], hides_newer: bool) -> Result<TokenEscaper> {
-        let text = serde_json::to_string(messages).expect("messages are plain data");
+    pub fn new(template: &str, variables: &Value, hides_newer: bool) -> Result<TokenEscaper> {
+        let text = variables.to_string();
         let used: HashSet<char> = text.chars().chain(template.chars()).collect();
         let mut free = ('\u{100000}'..='\u{10fffd}').filter(|c| !used.contains(c));
         let (Some(first), Some(second), Some(third)) = (free.next(), free.next(), free.next()) else {
@@ -31,34 +32,37 @@ impl TokenEscaper {
                 "the conversation uses nearly all private-use characters of Unicode, and none is left for the chat template",
             ));
         };
-        // The brackets of JSON itself must not count, so the messages are compared before and after the replacement.
-        let mut json = serde_json::to_value(messages).expect("messages are plain data");
         let mut escaper = TokenEscaper { stand_ins: [first, second], separator: hides_newer.then_some(third), hides: false };
-        let before = json.clone();
-        escaper.hide_messages(&mut json);
-        escaper.hides = json != before;
+        // The brackets of JSON itself must not count, so the variables are compared before and after the replacement.
+        let mut hidden = variables.clone();
+        escaper.hide_variables(&mut hidden);
+        escaper.hides = hidden != *variables;
         Ok(escaper)
     }
 
-    /// Returns true if the messages contain tokens of newer models that are hidden.
-    pub fn hides_newer(&self, messages: &[Message]) -> bool {
-        let text = |message: &Message| serde_json::to_string(message).expect("messages are plain data");
-        let has_newer = |message: &Message| message.role != Role::Assistant && NEWER.iter().any(|token| text(message).contains(token));
-        self.separator.is_some() && messages.iter().any(has_newer)
+    /// Returns true if the variables contain tokens of newer models that are hidden.
+    pub fn hides_newer(&self, variables: &Value) -> bool {
+        let has_newer = |value: &Value| {
+            let text = value.to_string();
+            NEWER.iter().any(|token| text.contains(token))
+        };
+        let messages = variables["messages"].as_array().into_iter().flatten().filter(|message| !is_answer(message));
+        self.separator.is_some() && messages.chain([&variables["tools"]]).any(has_newer)
     }
 
-    /// Returns `true` if a message contains `|`, `]` or a hidden token of a newer model.
+    /// Returns `true` if a message or a tool contains `|`, `]` or a hidden token of a newer model.
     pub fn hides_something(&self) -> bool {
         self.hides
     }
 
-    /// Hides `|`, `]` and tokens of newer models in a JSON list of messages.
-    pub fn hide_messages(&self, messages: &mut Value) {
-        for message in messages.as_array_mut().into_iter().flatten() {
+    /// Hides `|`, `]` and tokens of newer models in the variables of a template.
+    pub fn hide_variables(&self, variables: &mut Value) {
+        for message in variables["messages"].as_array_mut().into_iter().flatten() {
             // The model's own messages keep tokens such as `<think>`, because templates search these messages for thoughts.
-            let separator = self.separator.filter(|_| message["role"] != Role::Assistant.name());
+            let separator = self.separator.filter(|_| !is_answer(message));
             self.hide(message, separator);
         }
+        self.hide(&mut variables["tools"], self.separator);
     }
 
     /// Hides `|`, `]` and tokens of newer models in every string and key of a JSON value. `separator` hides these tokens; `None` leaves them
@@ -95,4 +99,8 @@ impl TokenEscaper {
             .map(|c| self.stand_ins.iter().position(|&s| s == c).map_or(c, |i| MARKS[i]))
             .collect()
     }
+}
+
+fn is_answer(message: &Value) -> bool {
+    message["role"] == Role::Assistant.name()
 }

@@ -1,6 +1,7 @@
 //! Tests of checkpoints' templates: the same output as the built-in templates, hostile messages and hostile templates.
 
 mod bombs;
+mod hugging_face;
 
 use super::super::testing::{chat_template, conversations, full, weather};
 use super::super::{Glm4, Role, Tool, Version, encode, encode_whole, whole};
