@@ -8,7 +8,9 @@ mod description;
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../../tests/support/embedding.rs"]
 mod embedding;
+mod faults;
 mod fields;
+mod fields_of_others;
 mod guards;
 mod hostile;
 mod llama;
@@ -19,6 +21,7 @@ mod states;
 #[allow(dead_code, reason = "the tests of the library use the rest")]
 #[path = "../../tests/support/mod.rs"]
 mod support;
+mod templates;
 mod texts;
 mod vectors;
 

@@ -32,6 +32,8 @@ pub(super) struct HuggingFace {
     tokenizer: Tokenizer,
     table: TokenTable,
     kind: TokenKind,
+    /// The texts and ids of the special tokens, which have no bytes in `table`.
+    marks: Vec<(String, u32)>,
 }
 
 enum TokenKind {
@@ -97,8 +99,9 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
         let sequence = normalizers::Sequence::new(parts);
         tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer is unsupported: {e}")))?;
     }
+    let marks = file.added_tokens.iter().filter(|added| added.token.special).map(|added| (added.token.content.clone(), added.id)).collect();
     add(&mut tokenizer, file.added_tokens)?;
-    Ok(Arc::new(HuggingFace { tokenizer, table, kind }))
+    Ok(Arc::new(HuggingFace { tokenizer, table, kind, marks }))
 }
 
 fn byte_model(bpe: Bpe, added: &[AddedEntry]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
@@ -255,6 +258,10 @@ impl Scheme for HuggingFace {
             ids.extend([one, one]);
         }
         Ok(ids)
+    }
+
+    fn marks(&self) -> Vec<(&str, u32)> {
+        self.marks.iter().map(|(text, id)| (text.as_ref(), *id)).collect()
     }
 
     /// Joins the bytes of the tokens. If the tokens are words, removes the space before the first word.

@@ -111,6 +111,10 @@ trait Scheme: Send + Sync {
     fn specials(&self) -> Vec<(&str, u32)> {
         Vec::new()
     }
+    /// Returns the texts and ids of all special tokens, also of those that `encode` itself finds in text.
+    fn marks(&self) -> Vec<(&str, u32)> {
+        self.specials()
+    }
     /// Returns true if `encode` always takes the longest token that matches the next bytes.
     fn is_greedy(&self) -> bool {
         false

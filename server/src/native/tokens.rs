@@ -29,6 +29,8 @@ pub struct TextBody {
     /// If true (the default), the result includes the tokens with which every prompt begins.
     #[serde(default, alias = "add_special_tokens")]
     pub add_special: Option<bool>,
+    /// If true (the default), the texts of special tokens, such as `<|user|>`, become these tokens. Special tokens in `messages` always stay text.
+    pub parse_special: Option<bool>,
     /// If true, each token is returned with its text.
     pub with_pieces: Option<bool>,
 }
@@ -130,10 +132,14 @@ fn encode(engine: Engine, body: &Body) -> Answer<(TextBody, Engine, Vec<u32>)> {
         fields.take(name);
     }
     let mut request = Request::read_settings(Input::Text(String::new()), &fields)?.0;
-    let add_special = asked.add_special != Some(false);
+    let encode = match (asked.add_special != Some(false), asked.parse_special != Some(false)) {
+        (true, true) => Vocab::encode_prompt_marked,
+        (false, true) => Vocab::encode_further_marked,
+        (true, false) => Vocab::encode_prompt,
+        (false, false) => Vocab::encode_further,
+    };
     let tokens = match input {
-        Input::Text(text) if add_special => vocab(&engine)?.encode_prompt(text.as_bytes()),
-        Input::Text(text) => vocab(&engine)?.encode_further(text.as_bytes()),
+        Input::Text(text) => encode(vocab(&engine)?, text.as_bytes()),
         input => {
             request.input = input;
             engine.tokens(&request)
@@ -150,7 +156,7 @@ const PER_PART: usize = 4096;
 pub async fn tokenize(State(app): State<Arc<App>>, body: Body) -> Answer {
     let (asked, engine, tokens, claim) = encoded(&app, body).await?;
     let with_piece = move |id: u32| {
-        let bytes = engine.model().vocab().map_or(&[][..], |vocab| vocab.token(id));
+        let bytes = engine.model().vocab().map_or(&[][..], |vocab| vocab.token_marked(id));
         let piece = std::str::from_utf8(bytes).map_or_else(|_| Piece::Bytes(bytes.into()), |text| Piece::Text(text.into()));
         Token::Piece { id, piece }
     };
@@ -173,7 +179,7 @@ pub async fn detokenize(State(app): State<Arc<App>>, body: Body) -> Answer<Json<
     let decode = move |body: &Body| {
         let asked: TokensBody = body.parse()?;
         check_tokens("tokens", &asked.tokens, engine.model())?;
-        Ok(String::from_utf8_lossy(&vocab(&engine)?.decode(&asked.tokens)).into_owned())
+        Ok(String::from_utf8_lossy(&vocab(&engine)?.decode_marked(&asked.tokens)).into_owned())
     };
     let (content, _claim) = body.read(&app, decode).await?;
     Ok(Json(Detokenized { prompt: content.clone(), content }))
@@ -192,7 +198,7 @@ pub async fn info(State(app): State<Arc<App>>) -> Answer<Json<TokenizerInfo>> {
 
 pub async fn apply_template(State(app): State<Arc<App>>, body: Body) -> Answer<Json<RenderedPrompt>> {
     let (_, engine, tokens, _claim) = encoded(&app, body).await?;
-    Ok(Json(RenderedPrompt { prompt: String::from_utf8_lossy(&vocab(&engine)?.decode(&tokens)).into_owned() }))
+    Ok(Json(RenderedPrompt { prompt: String::from_utf8_lossy(&vocab(&engine)?.decode_marked(&tokens)).into_owned() }))
 }
 
 pub async fn count(State(app): State<Arc<App>>, body: Body) -> Answer<Json<TokenCount>> {

@@ -107,6 +107,29 @@ impl InitialPrompt {
     }
 }
 
+impl Format {
+    /// Converts a rendered prompt, in which special tokens are text, to the ids of the conversation that was rendered. Only for text that its author
+    /// may command with: special tokens in the text of a message become special tokens, too. If `begins` is true, the ids begin with the tokens that
+    /// begin every prompt.
+    ///
+    /// # Errors
+    /// Errors of [`Vocab::encode`].
+    pub fn encode_rendered(&self, vocab: &Vocab, text: &str, begins: bool) -> Result<Vec<u32>> {
+        let before_lines = match &self.kind {
+            FormatKind::Messages(options) => options.template.before_lines(),
+            FormatKind::Lines(_) => &[],
+        };
+        match (before_lines, begins) {
+            ([], true) => vocab.encode_prompt_marked(text.as_bytes()),
+            ([], false) => vocab.encode_further_marked(text.as_bytes()),
+            _ => {
+                let ids = vocab.encode_cut(text.as_bytes(), before_lines)?;
+                Ok(if begins { vocab.begun(ids) } else { ids })
+            }
+        }
+    }
+}
+
 /// Name and description of the format with a chat template: the checkpoint's own template, or the built-in one for the model.
 const TEMPLATE: (&str, &str) = ("template", "the checkpoint's own template, or the published one of GLM-4 and its relatives");
 
