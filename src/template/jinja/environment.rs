@@ -31,7 +31,8 @@ pub const STEP: &str = "\0step";
 /// Follows each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
 
-/// The maximum number of instructions in one rendering, checks included. 1000 messages need some 100 000 instructions.
+/// The maximum number of instructions in one rendering, checks included. The engine counts 64 bytes of a new text as one instruction. 1000 messages
+/// need some 100 000 instructions.
 const FUEL: u64 = 40_000_000;
 
 /// The maximum length of an attribute's path, such as `a.b.c`, in bytes.
