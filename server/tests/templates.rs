@@ -93,6 +93,18 @@ fn special_tokens_are_text_in_prompts_and_pieces() {
             assert_eq!(tokens(&server.post("/tokenize", &json!({"content": text, "add_special": add_special}))), ids, "{text}");
         }
         assert_eq!(server.post("/detokenize", &json!({"tokens": ids})).ok()["content"], text);
+        // A rendered prompt is the prompt of the conversation, if the request asks for it.
+        let chat = server.post("/v1/chat/completions", &json!({"messages": messages, "max_tokens": 1, "temperature": 0})).ok();
+        let rendered = |more: Value| {
+            let mut body = json!({"prompt": text, "max_tokens": 1, "temperature": 0});
+            body.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+            server.post("/v1/completions", &body).ok()["usage"]["prompt_tokens"].as_u64().unwrap()
+        };
+        assert_eq!(rendered(json!({"parse_special": true})), ids.len() as u64, "{text}");
+        assert_eq!(chat["usage"]["prompt_tokens"], ids.len());
+        assert!(rendered(json!({})) > ids.len() as u64, "without the field, special tokens are text");
+        let of_llama = server.post("/completion", &json!({"prompt": text, "n_predict": 1, "parse_special": true})).ok();
+        assert_eq!(of_llama["tokens_evaluated"], ids.len());
         let pieces = server.post("/tokenize", &json!({"content": text, "with_pieces": true})).ok();
         assert_eq!((&pieces["tokens"][0]["piece"], &pieces["tokens"][1]["piece"]), (&json!("[gMASK]"), &json!("<sop>")));
     }

@@ -190,6 +190,7 @@ impl Preparer {
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
+            Input::Text(text) if request.parse_special == Some(true) => (self.rendered(request, text, encode)?, None),
             Input::Text(text) => (self.tokens(text, encode)?, None),
             Input::Messages(messages) => {
                 let question = self.question(request, messages)?;
@@ -254,6 +255,17 @@ impl Preparer {
             "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",
         )?;
         encode(vocab, text.as_bytes())
+    }
+
+    /// Tokenizes a rendered conversation, in which special tokens are text. The ids begin as those of `encode` do.
+    fn rendered(&mut self, request: &Request, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
+        let begins = !self.tokens("", encode)?.is_empty();
+        let format = self.format(request.format.as_deref())?;
+        format.encode_rendered(
+            self.model.needed_vocab("special tokens need a vocabulary, and none was found for this model")?,
+            text,
+            begins,
+        )
     }
 
     /// Converts messages and the request's tools to a prompt, with the chat format that the request selects.

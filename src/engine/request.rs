@@ -150,6 +150,8 @@ pub struct Request {
     pub continue_final_message: Option<bool>,
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
+    /// If true, texts of special tokens in a text prompt, such as `<|user|>`, become these tokens. `None` means false.
+    pub parse_special: Option<bool>,
     /// Requests a vector of the prompt: its hidden states after the last norm, pooled to one vector and scaled to the length 1. The request then
     /// generates no text, and [`Event::Vector`](super::Event) has the vector. `None` requests no vector of a prompt, and selects the pooling of
     /// [`EngineOptions::embed`](super::EngineOptions) for [`Input::Vectors`]. Must be `None` for an embedding model, which has its own pooling.
@@ -215,6 +217,7 @@ impl Request {
             assistant_name: None,
             continue_final_message: None,
             add_bos: None,
+            parse_special: None,
             pooling: None,
             tools: Vec::new(),
             tool_choice: None,
@@ -292,6 +295,7 @@ impl Request {
             assistant_name: self.assistant_name.clone().or_else(|| defaults.assistant_name.clone()),
             continue_final_message: self.continue_final_message.or(defaults.continue_final_message),
             add_bos: self.add_bos.or(defaults.add_bos),
+            parse_special: self.parse_special.or(defaults.parse_special),
             tools: if self.tools.is_empty() { defaults.tools.clone() } else { self.tools.clone() },
             tool_choice: self.tool_choice.clone().or_else(|| defaults.tool_choice.clone()),
             speculate: self.speculate.or(defaults.speculate),

@@ -210,10 +210,8 @@ impl Setting {
         // a setting that is not a list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
-            Field::Number(of, range, expected) => {
-                // A number that is too large for 32 bits is not infinite for its author.
-                *of(s) = in_range(texts::number(value, expected)?, range, expected).map_err(|_| texts::refuse_number(expected, value))?
-            }
+            // The error has the text: a number that is too large for 32 bits is not infinite for its author.
+            Field::Number(of, range, expected) => *of(s) = texts::number_in(value, range, expected)?,
             Field::Count(of) => *of(s) = texts::number(value, "a whole number of at least 0")?,
             Field::Last(of) => *of(s) = texts::last(value)?,
             Field::Preset => s.begin_with(Sampling::preset(value)?),

@@ -1,15 +1,17 @@
 //! Reads the values of sampling settings from text.
 
 use crate::error::{Error, Result, short};
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 pub(super) fn refuse(expected: &str, found: &str) -> Error {
     Error::usage(format!("expected {expected}, found {:?}", short(found, 60)))
 }
 
-/// Returns the error for a number out of its range.
-pub(super) fn refuse_number(expected: &str, found: &str) -> Error {
-    Error::usage(format!("expected {expected}, found {}", short(found, 60)))
+/// Reads a number in a range.
+pub(super) fn number_in(text: &str, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> {
+    let x = number(text, expected)?;
+    if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {}", short(text, 60)))) }
 }
 
 pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {

@@ -169,6 +169,8 @@ pub const ROWS: &[Row] = &[
     row("add_bos", SETTINGS, Done(BOOLEAN, "If true, the prompt begins with token 0 (RWKV-7 G1)")),
     row("add_bos_token", SETTINGS, Harmless("the model's own files say how a prompt begins; `add_bos` is for RWKV-7 G1")),
     row("add_special_tokens", SETTINGS, Harmless("the model's own files say how a prompt begins")),
+    row("parse_special", TEXT | LLAMA, Done(BOOLEAN, "If true, texts of special tokens in the prompt, as /apply-template shows them, become these tokens")),
+    row("parse_special", CHAT | RESPONSES | MESSAGES | OPTIONS, Refused(&["false"], "a message never has special tokens; send a rendered prompt to /v1/completions")),
     row("chat_template", SETTINGS, Refused(&[], "choose a chat format with `format`")),
     row("chat_template_kwargs", RESPONSES | MESSAGES | LLAMA | TEXT, Refused(&[], "set `thinking`")),
     row("chat_format", SETTINGS, EXTRA),

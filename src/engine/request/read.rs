@@ -90,6 +90,7 @@ impl Request {
                 "assistant_name" => request.assistant_name = Some(of(name, value, "a name")?),
                 "continue_final_message" => request.continue_final_message = Some(of(name, value, "true or false")?),
                 "add_bos" => request.add_bos = Some(of(name, value, "true or false")?),
+                "parse_special" => request.parse_special = Some(of(name, value, "true or false")?),
                 "pooling" => {
                     request.pooling = Some(match of::<String>(name, value, "last or mean")?.as_str() {
                         "last" => Pooling::Last,
