@@ -16,6 +16,6 @@ pub mod stream;
 pub use answer::Choices;
 pub use chat::ChatBody;
 pub use completions::CompletionBody;
-pub use responses::ResponseBody;
 pub use messages::{WireMessage, read as read_messages};
 pub use prompts::check_tokens;
+pub use responses::ResponseBody;
