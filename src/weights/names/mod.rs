@@ -97,7 +97,8 @@ pub(super) fn rwkv_adapter(tensors: Vec<LocatedTensor>, facts: &Facts, has: &dyn
     }
     let mut stripped = tensors;
     stripped.iter_mut().for_each(|t| t.name = bare(&t.name, &[]).to_string());
-    let styles: [fn(Vec<LocatedTensor>) -> Result<Vec<TensorSlot>>; 3] = [|t| Ok(decoder::slots(t)), fla::slots, |t| Ok(hf::slots(t))];
+    type Style = fn(Vec<LocatedTensor>) -> Result<Vec<TensorSlot>>;
+    let styles: [Style; 3] = [|t| Ok(decoder::slots(t)), fla::slots, |t| Ok(hf::slots(t))];
     let others = styles.into_iter().filter_map(|style| style(stripped.clone()).ok());
     Ok(others.into_iter().find(|slots| are_known(slots)).unwrap_or(found))
 }
