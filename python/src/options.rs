@@ -1,8 +1,8 @@
 //! The options of a model and its engine, as names and texts.
 
 use std::path::{Path, PathBuf};
-use wingbeat_cli::MAX_THREADS;
 use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculation, Task};
+use wingbeat_cli::MAX_THREADS;
 
 /// What `Model` was called with: the options of the library and of this binding, by name.
 pub struct LoadOptions {
