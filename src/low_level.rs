@@ -15,6 +15,7 @@ pub mod front_end {
     #[cfg(feature = "grammar")]
     pub use crate::engine::followers::Followers;
     pub use crate::engine::prepare::Preparer;
+    pub use crate::engine::wire::is_empty_value;
     pub use crate::error::json::{escaped, in_words, with_place};
     pub use crate::error::texts::{short, size};
     pub use crate::error::try_alloc::{HINT as MEMORY_HINT, is_handled, read_at_most};

@@ -32,7 +32,7 @@ mod submission;
 #[cfg(all(test, feature = "embedded-model"))]
 mod tests;
 mod thread;
-mod wire;
+pub(crate) mod wire;
 
 pub(crate) use conversations::{no_room, since};
 pub use event::{Completion, Event, FinishReason, Usage};

@@ -38,14 +38,18 @@ const UNSET_IF_EMPTY: [&str; 25] = [
     "modalities",
 ];
 
-/// Returns whether a field with this value is not set.
-fn is_unset(name: &str, value: &str) -> bool {
-    let is_empty = match value.as_bytes() {
+/// Returns whether a value, given as JSON text, is an empty text, list or object.
+pub fn is_empty_value(value: &str) -> bool {
+    match value.as_bytes() {
         br#""""# => true,
         [b'[', inner @ .., b']'] | [b'{', inner @ .., b'}'] => inner.trim_ascii().is_empty(),
         _ => false,
-    };
-    is_empty && (UNSET_IF_EMPTY.contains(&name) || name == "stop" && is_text(value))
+    }
+}
+
+/// Returns whether a field with this value is not set.
+fn is_unset(name: &str, value: &str) -> bool {
+    is_empty_value(value) && (UNSET_IF_EMPTY.contains(&name) || name == "stop" && is_text(value))
 }
 
 /// The maximum number of fields in an object.
@@ -77,6 +81,11 @@ impl<'a> Fields<'a> {
     pub fn take(&mut self, name: &str) -> Option<&'a str> {
         let at = self.0.iter().position(|(known, _)| known == name)?;
         Some(self.0.remove(at).1.get())
+    }
+
+    /// Returns a field's value as JSON text, or `None` if the object lacks the field or the value is `null`.
+    pub fn get(&self, name: &str) -> Option<&'a str> {
+        self.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
     }
 
     /// Gives a field another name, if the object has the field.

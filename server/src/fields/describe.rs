@@ -27,7 +27,7 @@ fn add(at: Dialect, properties: &mut Value) {
         let kinds: &[&'static str] = if setting.is_list() { &["array", "object", "string", "number"] } else { &["number", "string"] };
         properties[setting.name.replace('-', "_")] = json!({"type": with_null(kinds), "description": setting.meaning});
     }
-    for row in table::ROWS.iter().filter(|row| row.is_at(at) && !own(at).contains_key(row.name)) {
+    for row in table::ROWS.iter().filter(|row| row.is_at(at) && !own(at).contains(row.name)) {
         match row.fate {
             Fate::Done(kinds, about) => {
                 properties[row.name] = json!({"type": with_null(kinds), "description": about});

@@ -15,13 +15,13 @@ use crate::failure::{Answer, Failure};
 use crate::llama::{InfillBody, LlamaBody};
 use crate::ollama::{GenerateBody, OllamaChatBody, Settings};
 use crate::openai::{ChatBody, CompletionBody, ResponseBody};
-use serde_json::Value;
-use std::collections::BTreeMap;
+use serde_json::{Value, json};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
-use utoipa::{PartialSchema, ToSchema};
+use utoipa::PartialSchema;
 use wingbeat::engine::Fields;
 use wingbeat::error::Error;
-use wingbeat::low_level::front_end::short;
+use wingbeat::low_level::front_end::{is_empty_value, short};
 use wingbeat::low_level::sample::Setting;
 
 /// The kind of a request's body.
@@ -94,40 +94,31 @@ fn row(at: Dialect, name: &str) -> Option<&'static Row> {
     BY_NAME.get(name)?.iter().find(|row| row.is_at(at)).copied()
 }
 
-/// Returns the fields of the endpoint's own type, with their descriptions.
-fn own(at: Dialect) -> &'static BTreeMap<String, String> {
-    static OWN: LazyLock<[BTreeMap<String, String>; Dialect::ALL.len()]> = LazyLock::new(|| {
+/// Returns the fields of the endpoint's own type.
+fn own(at: Dialect) -> &'static BTreeSet<String> {
+    static OWN: LazyLock<[BTreeSet<String>; Dialect::ALL.len()]> = LazyLock::new(|| {
         Dialect::ALL.map(|at| match at {
-            Dialect::Chat => properties::<ChatBody>(),
-            Dialect::Text => properties::<CompletionBody>(),
-            Dialect::Responses => properties::<ResponseBody>(),
-            Dialect::Messages => properties::<MessagesBody>(),
-            Dialect::Llama => properties::<LlamaBody>().into_iter().chain(properties::<InfillBody>()).collect(),
-            Dialect::Ollama => {
-                let bodies = properties::<OllamaChatBody>().into_iter().chain(properties::<GenerateBody>());
-                bodies.chain(properties::<Settings>()).collect()
-            }
-            Dialect::Options => BTreeMap::new(),
+            Dialect::Chat => names::<ChatBody>(),
+            Dialect::Text => names::<CompletionBody>(),
+            Dialect::Responses => names::<ResponseBody>(),
+            Dialect::Messages => names::<MessagesBody>(),
+            Dialect::Llama => &names::<LlamaBody>() | &names::<InfillBody>(),
+            Dialect::Ollama => &(&names::<OllamaChatBody>() | &names::<GenerateBody>()) | &names::<Settings>(),
+            Dialect::Options => BTreeSet::new(),
         })
     });
     &OWN[at as usize]
 }
 
-/// Returns the name and the description of each field of a type.
-fn properties<T: ToSchema + PartialSchema>() -> BTreeMap<String, String> {
-    fn add(schema: &Value, all: &mut BTreeMap<String, String>) {
-        let about = |field: &Value| field["description"].as_str().unwrap_or_default().to_owned();
-        all.extend(schema["properties"].as_object().into_iter().flatten().map(|(name, field)| (name.clone(), about(field))));
+/// Returns the names of a type's fields.
+fn names<T: PartialSchema>() -> BTreeSet<String> {
+    fn add(schema: &Value, all: &mut BTreeSet<String>) {
+        all.extend(schema["properties"].as_object().into_iter().flatten().map(|(name, _)| name.clone()));
         schema["allOf"].as_array().into_iter().flatten().for_each(|part| add(part, all));
     }
-    let mut all = BTreeMap::new();
-    add(&serde_json::to_value(T::schema()).unwrap_or_default(), &mut all);
+    let mut all = BTreeSet::new();
+    add(&json!(T::schema()), &mut all);
     all
-}
-
-/// Returns the sampler setting with this name, in the spelling of JSON.
-fn setting(at: Dialect, name: &str) -> Option<&'static Setting> {
-    Setting::named(name).ok().filter(|_| at != Dialect::Ollama)
 }
 
 /// The largest number of warnings in an answer. A request has at most 100 fields.
@@ -147,59 +138,58 @@ impl Settled {
     pub fn as_sent(&self, e: Failure) -> Failure {
         self.names.iter().fold(e, |e, (ours, theirs)| e.renamed(&[ours], theirs))
     }
+
+    fn warn(&mut self, name: &str, reason: &str) {
+        self.warnings.push(format!("{}: {reason}; ignored", short(name, 40)));
+    }
+
+    /// Gives the field `name` the engine's name. Returns false if a field of that name has the same value already.
+    ///
+    /// # Errors
+    /// 400 if a field of that name has another value.
+    fn rename(&mut self, fields: &mut Fields<'_>, name: &str, ours: &'static str) -> Answer<bool> {
+        let (Some(before), Some(value)) = (fields.get(ours), fields.get(name)) else {
+            fields.rename(name, ours);
+            self.names.push((ours, name.into()));
+            return Ok(true);
+        };
+        if values::same(before, value) {
+            return Ok(false);
+        }
+        let theirs = self.names.iter().find(|(known, _)| *known == ours).map_or(ours, |(_, theirs)| theirs);
+        let text = format!("expected the value of `{theirs}`, {}, found {}", short(before, 40), short(value, 40));
+        Err(Error::input(text).field(name).hint("set only one of the two fields").into())
+    }
 }
 
-/// Reduces the fields of a body to those that the engine reads, under the engine's names.
+/// Removes the fields that the engine does not read, and gives the others the engine's names.
 ///
 /// # Errors
 /// 400 with the name of a field that is not supported, or that disagrees with another name of the same field.
 pub fn settle(at: Dialect, fields: &mut Fields<'_>) -> Answer<Settled> {
-    let Settled { mut warnings, names: mut taken } = Settled::default();
+    let mut settled = Settled::default();
     values::replace(fields)?;
-    let names: Vec<String> = fields.iter().map(|(name, _)| name.to_owned()).collect();
-    for name in &names {
-        let value = value_of(fields, name).unwrap_or("null");
-        let mut warn = |reason: &str| warnings.push(format!("{}: {reason}; ignored", short(name, 40)));
+    let sent: Vec<(String, &str)> = fields.iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    for (name, value) in &sent {
         match row(at, name).map(|row| row.fate) {
             Some(Fate::Done(..) | Fate::Together(_)) => continue,
-            Some(Fate::Named(_)) if values::is_empty(value) => {}
-            Some(Fate::Named(ours)) => {
-                let before = value_of(fields, ours);
-                match before {
-                    None => {
-                        fields.rename(name, ours);
-                        taken.push((ours, name.clone()));
-                    }
-                    Some(before) if values::same(before, value) => _ = fields.take(name),
-                    Some(before) => {
-                        let theirs = taken.iter().find(|(known, _)| *known == ours).map_or(ours, |(_, theirs)| theirs);
-                        let text = format!("expected the value of `{theirs}`, {}, found {}", short(before, 40), short(value, 40));
-                        return Err(Error::input(text).field(name).hint("set only one of the two fields").into());
-                    }
-                }
-                continue;
-            }
-            Some(Fate::Harmless(_)) => {}
-            Some(Fate::Ignored(reason)) => warn(reason),
+            Some(Fate::Named(ours)) if !is_empty_value(value) && settled.rename(fields, name, ours)? => continue,
+            Some(Fate::Named(_) | Fate::Harmless(_)) => {}
+            Some(Fate::Ignored(reason)) => settled.warn(name, reason),
             Some(Fate::Refused(harmless, advice)) => {
-                if !values::is_empty(value) && !harmless.iter().any(|harmless| values::same(harmless, value)) {
+                if !is_empty_value(value) && !harmless.iter().any(|harmless| values::same(harmless, value)) {
                     let e = Error::input(format!("this field is not supported, found {}", short(value, 40))).field(name);
                     return Err(e.hint(advice).into());
                 }
             }
-            None if own(at).contains_key(name) => {}
-            None if setting(at, name).is_some() => continue,
-            None if at == Dialect::Ollama && Setting::named(name).is_ok() => warn("a field of `options`"),
-            None => warn("unknown field"),
+            None if own(at).contains(name) => {}
+            None if Setting::named(name).is_err() => settled.warn(name, "unknown field"),
+            None if at == Dialect::Ollama => settled.warn(name, "a field of `options`"),
+            None => continue,
         }
         fields.take(name);
     }
-    warnings.truncate(MAX_WARNINGS);
-    let settled = Settled { warnings, names: taken };
+    settled.warnings.truncate(MAX_WARNINGS);
     values::combine(at, fields).map_err(|e| settled.as_sent(e))?;
     Ok(settled)
-}
-
-fn value_of<'a>(fields: &Fields<'a>, name: &str) -> Option<&'a str> {
-    fields.iter().find(|(known, _)| *known == name).map(|(_, value)| value)
 }

@@ -28,13 +28,19 @@ const MIROSTAT_TAU: &str = "5.0";
 /// Returns whether two values in JSON are equal. `1` and `1.0` are.
 pub fn same(a: &str, b: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
-    let compact = |text: &str| text.split_ascii_whitespace().collect::<String>();
     a == b || number(a).is_some_and(|a| number(b) == Some(a)) || compact(a) == compact(b)
 }
 
-/// Returns whether a value asks for nothing: an empty text, list or object.
-pub fn is_empty(value: &str) -> bool {
-    ["\"\"", "[]", "{}"].iter().any(|empty| same(empty, value))
+/// Returns JSON without blanks outside its texts.
+fn compact(json: &str) -> String {
+    let (mut is_text, mut is_escaped) = (false, false);
+    let mut keeps = |c: char| {
+        let keeps = is_text || !c.is_ascii_whitespace();
+        is_text ^= c == '"' && !is_escaped;
+        is_escaped = c == '\\' && !is_escaped;
+        keeps
+    };
+    json.chars().filter(|c| keeps(*c)).collect()
 }
 
 /// Replaces the values that mean something else here, and adds the rules in vLLM's object `structured_outputs` as fields.
@@ -43,7 +49,7 @@ pub fn is_empty(value: &str) -> bool {
 /// 400 if the object has an unknown key.
 pub fn replace(fields: &mut Fields<'_>) -> Answer<()> {
     for (name, theirs, ours) in VALUES {
-        if fields.iter().any(|(known, value)| known == name && same(value, theirs)) {
+        if fields.get(name).is_some_and(|value| same(value, theirs)) {
             fields.take(name);
             if let Some(ours) = ours {
                 fields.add(name, raw(ours)?);
@@ -77,7 +83,7 @@ fn add_structured<'a>(fields: &mut Fields<'a>, object: &'a str) -> Answer<()> {
 /// 400 if a value is not JSON.
 pub fn combine(at: Dialect, fields: &mut Fields<'_>) -> Answer<()> {
     // In Ollama, every negative number means no limit.
-    if at == Dialect::Options && fields.iter().any(|(name, value)| name == "max_tokens" && value.starts_with('-')) {
+    if at == Dialect::Options && fields.get("max_tokens").is_some_and(|value| value.starts_with('-')) {
         fields.take("max_tokens");
         fields.add("max_tokens", raw("-1")?);
     }
@@ -140,9 +146,13 @@ mod tests {
         let request =
             read(r#"{"max_new_tokens": 7, "max_tokens": 7.0, "n_predict": 7, "rep_pen": 1.1, "repetition_penalty": 1.10}"#).unwrap();
         assert_eq!((request.max_tokens, setting(&request, "repeat-penalty")), (Some(7), vec!["1.1".into()]));
-        assert_eq!(read(r#"{"stopping_strings": ["x"], "stop_sequence": [], "stop": ["x"]}"#).unwrap().stop, Some(vec!["x".into()]));
+        assert_eq!(read(r#"{"stopping_strings": ["x"], "stop_sequence": [], "stop": [ "x" ]}"#).unwrap().stop, Some(vec!["x".into()]));
         for (json, want) in [
             (r#"{"n_predict": 3, "max_tokens": 4}"#, "n_predict: expected the value of `max_tokens`, 4, found 3"),
+            (
+                r#"{"stop": ["a b"], "stopping_strings": ["ab"]}"#,
+                r#"stopping_strings: expected the value of `stop`, ["a b"], found ["ab"]"#,
+            ),
             (r#"{"rep_pen": 1.1, "repetition_penalty": 1.2}"#, "repetition_penalty: expected the value of `rep_pen`, 1.1, found 1.2"),
         ] {
             let said = read(json).unwrap_err().message();
@@ -170,8 +180,14 @@ mod tests {
 
     #[test]
     fn fields_that_change_an_answer_are_done_or_refused() {
-        for json in [r#"{"best_of": 2}"#, r#"{"functions": [{}]}"#, r#"{"use_beam_search": true}"#, r#"{"top_a": 0.1}"#, r#"{"lora": [1]}"#]
-        {
+        for json in [
+            r#"{"negative_prompt": " "}"#,
+            r#"{"best_of": 2}"#,
+            r#"{"functions": [{}]}"#,
+            r#"{"use_beam_search": true}"#,
+            r#"{"top_a": 0.1}"#,
+            r#"{"lora": [1]}"#,
+        ] {
             let said = read(json).unwrap_err().message();
             let name = json.split('"').nth(1).unwrap();
             assert!(said.starts_with(&format!("{name}: this field is not supported, found ")), "{said}");

@@ -2,6 +2,7 @@
 
 use super::{Dialect, Fate, own, table};
 use std::fmt::Write;
+use wingbeat::low_level::sample::Setting;
 
 const NAMES: [(Dialect, &str); Dialect::ALL.len()] = [
     (Dialect::Chat, "chat"),
@@ -30,7 +31,7 @@ fn written() -> String {
     let mut page = String::from("| Field | Where | What happens |\n|---|---|---|\n");
     let mut own_of_types = std::collections::BTreeMap::<String, Vec<Dialect>>::new();
     for at in Dialect::ALL {
-        own(at).keys().for_each(|name| own_of_types.entry(name.clone()).or_default().push(at));
+        own(at).iter().for_each(|name| own_of_types.entry(name.clone()).or_default().push(at));
     }
     for (name, at) in own_of_types {
         let _ = writeln!(page, "| `{name}` | {} | done, or refused with the reason |", dialects(|other| at.contains(&other)));
@@ -80,14 +81,13 @@ fn every_field_has_one_row_in_each_dialect() {
         assert!(other.is_none(), "{} has two rows", row.name);
         if let Fate::Named(ours) = row.fate {
             for at in Dialect::ALL.into_iter().filter(|at| row.is_at(*at)) {
-                let is_known =
-                    super::setting(at, ours).is_some() || super::row(at, ours).is_some_and(|row| matches!(row.fate, Fate::Done(..)));
+                let is_known = Setting::named(ours).is_ok() || super::row(at, ours).is_some_and(|row| matches!(row.fate, Fate::Done(..)));
                 assert!(is_known, "{}: {ours} is no field that the engine reads in {at:?}", row.name);
             }
         }
         // A type that reads a field and a row that refuses it contradict each other.
         let is_refused = !matches!(row.fate, Fate::Done(..) | Fate::Named(_));
-        let both = Dialect::ALL.into_iter().find(|at| row.is_at(*at) && own(*at).contains_key(row.name));
+        let both = Dialect::ALL.into_iter().find(|at| row.is_at(*at) && own(*at).contains(row.name));
         assert!(!is_refused || both.is_none(), "{} is in the type and in the table of {both:?}", row.name);
     }
 }

@@ -64,7 +64,7 @@ impl Fields<'_> {
     /// Chat has `logprobs: true` and a number in `top_logprobs`.
     fn read_logprobs(&mut self) -> Result<()> {
         let top = self.take("top_logprobs").filter(|top| *top != "null");
-        let logprobs = self.iter().find(|(name, _)| *name == "logprobs").map(|(_, value)| value);
+        let logprobs = self.get("logprobs");
         match (logprobs, top) {
             (Some("true"), top) => {
                 self.take("logprobs");

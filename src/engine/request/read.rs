@@ -53,7 +53,7 @@ impl Request {
                 "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
                 "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
                 "messages" => {
-                    let has_earlier = fields.iter().any(|(name, _)| name == "state");
+                    let has_earlier = fields.get("state").is_some();
                     inputs.push(Input::Messages(super::messages::read(name, value, has_earlier)?));
                 }
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
