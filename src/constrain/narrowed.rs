@@ -22,8 +22,7 @@ pub struct Narrowing {
 #[derive(Debug)]
 struct Words {
     words: Vec<Vec<u8>>,
-    /// The bytes of each token, by id.
-    tokens: Vec<Vec<u8>>,
+    vocab: Vocab,
     /// The ids of the tokens with bytes, in the order of the bytes.
     order: Vec<u32>,
 }
@@ -56,14 +55,12 @@ impl Narrowing {
     pub fn without(mut self, words: &[String], vocab: &Vocab) -> Narrowing {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let mut bits = self.ids.to_vec();
-        let n_ids = bits.len() * 32;
-        let tokens: Vec<Vec<u8>> = (0..=vocab.max_id()).take(n_ids).map(|id| vocab.token(id).to_vec()).collect();
         let contains = |token: &[u8]| words.iter().any(|word| token.windows(word.len()).any(|part| part == word));
-        let mut order: Vec<u32> = (0..).zip(&tokens).filter(|(_, token)| !token.is_empty()).map(|(id, _)| id).collect();
-        order.iter().filter(|id| contains(&tokens[**id as usize])).for_each(|id| bits[*id as usize / 32] &= !(1 << (id % 32)));
-        order.sort_by(|a, b| tokens[*a as usize].cmp(&tokens[*b as usize]));
+        let mut order: Vec<u32> = (0..=vocab.max_id()).take(bits.len() * 32).filter(|id| !vocab.token(*id).is_empty()).collect();
+        order.iter().filter(|id| contains(vocab.token(**id))).for_each(|id| forbid(&mut bits, *id));
+        order.sort_by(|a, b| vocab.token(*a).cmp(vocab.token(*b)));
         self.ids = bits.into();
-        Narrowing { words: Some(Arc::new(Words { words, tokens, order })), ..self }
+        Narrowing { words: Some(Arc::new(Words { words, vocab: vocab.clone(), order })), ..self }
     }
 
     /// Returns the constraint of one text. `rules` narrows further.
@@ -82,6 +79,11 @@ pub struct Narrowed {
     bits: Vec<u32>,
 }
 
+/// Clears the bit of a token.
+fn forbid(bits: &mut [u32], id: u32) {
+    bits[id as usize / 32] &= !(1 << (id % 32));
+}
+
 impl Words {
     /// Clears the bits of the tokens with which one of the texts would be complete after `tail`.
     fn forbid(&self, tail: &[u8], bits: &mut [u32]) {
@@ -89,20 +91,15 @@ impl Words {
             // `n` bytes of the word are in the tail, and the token would begin with the others.
             for n in (1..word.len()).filter(|n| tail.ends_with(&word[..*n])) {
                 let rest = &word[n..];
-                let from = self.order.partition_point(|id| self.token(*id) < rest);
-                let completing = self.order[from..].iter().take_while(|id| self.token(**id).starts_with(rest));
-                completing.for_each(|id| bits[*id as usize / 32] &= !(1 << (id % 32)));
+                let from = self.order.partition_point(|id| self.vocab.token(*id) < rest);
+                let completing = self.order[from..].iter().take_while(|id| self.vocab.token(**id).starts_with(rest));
+                completing.for_each(|id| forbid(bits, *id));
             }
         }
     }
 
     fn longest(&self) -> usize {
         self.words.iter().map(Vec::len).max().unwrap_or(0)
-    }
-
-    /// Returns the bytes of a token.
-    fn token(&self, id: u32) -> &[u8] {
-        self.tokens.get(id as usize).map_or(&[], Vec::as_slice)
     }
 }
 
@@ -135,7 +132,7 @@ impl Constraint for Narrowed {
     fn accept(&mut self, id: u32) -> Result<()> {
         self.n_tokens += 1;
         if let Some(words) = &self.by.words {
-            self.tail.extend(words.token(id));
+            self.tail.extend(words.vocab.token(id));
             let spare = self.tail.len().saturating_sub(words.longest() - 1);
             self.tail.drain(..spare);
         }

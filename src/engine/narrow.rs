@@ -1,4 +1,4 @@
-//! The constraint of `min_tokens`, `bad_words` and `allowed_token_ids`, around that of the request's rules.
+//! The constraint of `min_tokens`, `bad_words` and `allowed_token_ids`, around the constraint of the request's rules.
 
 use super::prepared::MakeConstraint;
 use super::request::Request;
@@ -6,9 +6,10 @@ use crate::constrain::Narrowing;
 use crate::error::{Error, Result};
 use crate::session::{Limits, Model};
 
-/// The maximum number of forbidden texts, and of their bytes together.
+/// The maximum number of forbidden texts.
 const MAX_WORDS: usize = 256;
-const MAX_WORD_BYTES: usize = 16 << 10;
+/// The maximum size of a list of texts, in bytes. Each byte of a text is compared with all of them.
+const MAX_BYTES: usize = 16 << 10;
 
 /// Returns the constraint `rules`, narrowed by the lists of the request.
 ///
@@ -33,7 +34,7 @@ pub(super) fn narrowed(model: &Model, request: &Request, limits: &Limits, rules:
         narrowing = narrowing.only(ids, ends.iter().any(|end| ids.contains(end)));
     }
     if !bad_words.is_empty() {
-        check_words(bad_words).map_err(|e| e.field("bad_words"))?;
+        check_texts(bad_words, "texts", MAX_WORDS).map_err(|e| e.field("bad_words"))?;
         let vocab = model.needed_vocab("texts that never occur need a vocabulary, and none was found for this model")?;
         narrowing = narrowing.without(bad_words, vocab);
     }
@@ -43,14 +44,18 @@ pub(super) fn narrowed(model: &Model, request: &Request, limits: &Limits, rules:
     })))
 }
 
-fn check_words(words: &[String]) -> Result<()> {
-    if words.iter().any(String::is_empty) {
-        return Err(Error::input("expected texts of at least 1 byte, found an empty text"));
+/// Checks a list of texts with each of which a text is compared: stop texts, or texts that never occur. `kind` is what an error calls them.
+///
+/// # Errors
+/// `Input` if a text is empty, or if the list has more than `most` texts or more than 16 KiB.
+pub(super) fn check_texts(texts: &[String], kind: &str, most: usize) -> Result<()> {
+    if texts.iter().any(String::is_empty) {
+        return Err(Error::input(format!("expected {kind} of at least 1 byte, found an empty text")));
     }
-    let (n, n_bytes) = (words.len(), words.iter().map(String::len).sum::<usize>());
-    if n > MAX_WORDS || n_bytes > MAX_WORD_BYTES {
+    let (n, n_bytes) = (texts.len(), texts.iter().map(String::len).sum::<usize>());
+    if n > most || n_bytes > MAX_BYTES {
         let found = format!("found {n} texts of {n_bytes} bytes together");
-        return Err(Error::input(format!("expected at most {MAX_WORDS} texts of at most {MAX_WORD_BYTES} bytes together, {found}")));
+        return Err(Error::input(format!("expected at most {most} {kind} of at most {MAX_BYTES} bytes together, {found}")));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Checks requests, and makes the prompt, the sampler settings and the constraint with which a session runs a request. A wrong request fails before
 //! it takes a slot.
 
-use super::narrow::narrowed;
+use super::narrow::{check_texts, narrowed};
 pub use super::prepared::{MakeConstraint, Prepared};
 use super::request::{Follows, Input, MAX_LOGPROBS, Request, ToolChoice, UNLIMITED};
 use super::rules::{Close, Rules};
@@ -31,10 +31,8 @@ pub struct Preparer {
     followers: super::Followers,
 }
 
-/// The maximum number of stop texts in a request. Each byte of a text is compared with all stop texts.
+/// The maximum number of stop texts or stop ids in a request.
 const MAX_STOPS: usize = 64;
-/// The maximum size of all stop texts of a request together, in bytes.
-const MAX_STOP_BYTES: usize = 16 << 10;
 
 /// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state`, `save_state` and `pooling`.
 ///
@@ -63,17 +61,7 @@ fn check_counts(request: &Request) -> Result<()> {
     if n_ids > MAX_STOPS {
         return Err(Error::input(format!("expected at most {MAX_STOPS} token ids, found {n_ids}")).field("stop_token_ids"));
     }
-    let stops = request.stop.as_deref().unwrap_or_default();
-    if stops.iter().any(String::is_empty) {
-        return Err(Error::input("expected stop texts of at least 1 byte, found an empty text").field("stop"));
-    }
-    let (n, n_bytes) = (stops.len(), stops.iter().map(String::len).sum::<usize>());
-    if n > MAX_STOPS || n_bytes > MAX_STOP_BYTES {
-        let found = format!("found {n} texts of {n_bytes} bytes together");
-        let text = format!("expected at most {MAX_STOPS} stop texts of at most {MAX_STOP_BYTES} bytes together, {found}");
-        return Err(Error::input(text).field("stop"));
-    }
-    Ok(())
+    check_texts(request.stop.as_deref().unwrap_or_default(), "stop texts", MAX_STOPS).map_err(|e| e.field("stop"))
 }
 
 /// Checks that the last message is an answer exactly if the request wants an answer to be continued.
@@ -257,7 +245,7 @@ impl Preparer {
         encode(vocab, text.as_bytes())
     }
 
-    /// Tokenizes a rendered conversation, in which special tokens are text. The ids begin as those of `encode` do.
+    /// Tokenizes a rendered conversation, in which special tokens are text. The ids begin with the tokens with which `encode` begins a text.
     fn rendered(&mut self, request: &Request, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let begins = !self.tokens("", encode)?.is_empty();
         let format = self.format(request.format.as_deref())?;
