@@ -5,7 +5,7 @@
 use super::seed;
 use super::settings::{Order, Sampling};
 use super::texts;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, short};
 use std::ops::RangeInclusive;
 
 /// A sampling setting that can be read from text.
@@ -211,7 +211,9 @@ impl Setting {
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
             // The error has the text: a number that is too large for 32 bits is not infinite for its author.
-            Field::Number(of, range, expected) => *of(s) = texts::number_in(value, range, expected)?,
+            Field::Number(of, range, expected) => {
+                *of(s) = texts::in_range(texts::number(value, expected)?, short(value, 60), range, expected)?
+            }
             Field::Count(of) => *of(s) = texts::number(value, "a whole number of at least 0")?,
             Field::Last(of) => *of(s) = texts::last(value)?,
             Field::Preset => s.begin_with(Sampling::preset(value)?),
@@ -325,16 +327,13 @@ fn order(text: &str) -> Result<Order> {
     }
 }
 
-fn in_range(x: f32, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> {
-    if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {x}"))) }
-}
-
 /// Checks that every number is in its range. An error has the name of the setting as its field.
 pub(super) fn check_numbers(s: &Sampling) -> Result<()> {
     let mut s = s.clone();
     for setting in SETTINGS {
         if let Field::Number(of, range, expected) = &setting.field {
-            in_range(*of(&mut s), range, expected).map_err(|e| e.field(&setting.name.replace('-', "_")))?;
+            let x = *of(&mut s);
+            texts::in_range(x, x, range, expected).map_err(|e| e.field(&setting.name.replace('-', "_")))?;
         }
     }
     Ok(())

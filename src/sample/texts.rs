@@ -1,6 +1,7 @@
 //! Reads the values of sampling settings from text.
 
 use crate::error::{Error, Result, short};
+use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::str::FromStr;
 
@@ -8,10 +9,9 @@ pub(super) fn refuse(expected: &str, found: &str) -> Error {
     Error::usage(format!("expected {expected}, found {:?}", short(found, 60)))
 }
 
-/// Reads a number in a range.
-pub(super) fn number_in(text: &str, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> {
-    let x = number(text, expected)?;
-    if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {}", short(text, 60)))) }
+/// Returns `x` if it is in the range. An error shows `found`.
+pub(super) fn in_range(x: f32, found: impl Display, range: &RangeInclusive<f32>, expected: &str) -> Result<f32> {
+    if range.contains(&x) { Ok(x) } else { Err(Error::usage(format!("expected {expected}, found {found}"))) }
 }
 
 pub(super) fn number<T: FromStr>(text: &str, expected: &str) -> Result<T> {
