@@ -94,14 +94,18 @@ impl Jinja {
 
     /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
     /// special token of the template, as in transformers.
-    fn run(&self, messages: &[Message], escaper: Option<&TokenEscaper>) -> Result<String> {
-        let mut variables = self.form.variables(messages, self.family);
+    fn filled(&self, mut variables: Value, escaper: Option<&TokenEscaper>) -> Result<String> {
         if let Some(escaper) = escaper {
             escaper.hide_variables(&mut variables);
         }
         let Value::Object(mut context) = variables else { unreachable!("variables are an object") };
         context.insert("add_generation_prompt".into(), json!(true));
         self.text(context, &[])
+    }
+
+    #[cfg(test)]
+    fn run(&self, messages: &[Message], escaper: Option<&TokenEscaper>) -> Result<String> {
+        self.filled(self.form.variables(messages, self.family), escaper)
     }
 
     /// Runs the template with the variables in `context` and returns the output. The template can also read the variables from the checkpoint's file,
@@ -173,12 +177,12 @@ impl Template for Jinja {
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {
         let variables = self.form.variables(messages, self.family);
         let (mut escaper, mut finds_newer) = (TokenEscaper::new(&self.source, &variables, true)?, true);
-        let mut text = self.run(messages, Some(&escaper))?;
-        let plain = if escaper.hides_something() { Some(self.run(messages, None)?) } else { None };
+        let mut text = self.filled(variables.clone(), Some(&escaper))?;
+        let plain = if escaper.hides_something() { Some(self.filled(variables.clone(), None)?) } else { None };
         let differs = |escaper: &TokenEscaper, text: &str| plain.as_ref().is_some_and(|plain| escaper.reveal(text) != *plain);
         if differs(&escaper, &text) && escaper.hides_newer(&variables) {
             (escaper, finds_newer) = (TokenEscaper::new(&self.source, &variables, false)?, false);
-            text = self.run(messages, Some(&escaper))?;
+            text = self.filled(variables, Some(&escaper))?;
         }
         if differs(&escaper, &text) {
             let e = Error::input("the chat template treats \"|\" or \"]\" in a message as its own syntax");
