@@ -48,7 +48,7 @@ fn in_python(name: &str, value: Option<&str>) -> Option<String> {
     }
 }
 
-/// Returns a text of the library, such as a note on a model, in which names are those of Python.
+/// Returns a text of the library, such as a note on a model, with Python's names.
 pub fn in_text(text: &str) -> String {
     renamed(text, &in_python)
 }

@@ -71,7 +71,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
 
     @classmethod
     def create_from_arg_obj(cls, arg_dict: Mapping[str, Any], additional_config: Mapping[str, Any] | None = None) -> Self:
-        """Opens the model that `--model_args` names. The harness passes its own arguments in `additional_config`; those of `--model_args` replace them."""
+        """Opens the model that `--model_args` names. The harness passes its own arguments in `additional_config`; the arguments of `--model_args` replace them."""
         of_harness = {name: value for name, value in (additional_config or {}).items() if value is not None}
         device = of_harness.pop("device", None)
         if device is not None and device != _DEFAULT_DEVICE and "strategy" not in arg_dict:

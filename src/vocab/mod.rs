@@ -111,7 +111,7 @@ trait Scheme: Send + Sync {
     fn specials(&self) -> Vec<(&str, u32)> {
         Vec::new()
     }
-    /// Returns the texts and ids of all special tokens, also of those that `encode` itself finds in text.
+    /// Returns the texts and ids of all special tokens, also of the tokens that `encode` itself finds in text.
     fn marks(&self) -> Vec<(&str, u32)> {
         self.specials()
     }

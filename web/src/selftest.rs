@@ -11,7 +11,7 @@ use wingbeat::low_level::quant;
 use wingbeat::low_level::words::WORDS;
 
 /// Runs one case of every word (`few`), or all cases of a quick test, with weights of each of `formats` (names with commas). Returns JSON:
-/// `{cases, wrong: [text]}`. `class` chooses the kernels; an empty text takes those that suit the GPU. `progress(done, total)` is called after each case.
+/// `{cases, wrong: [text]}`. `class` chooses the kernels; an empty text takes the kernels that suit the GPU. `progress(done, total)` is called after each case.
 /// An error that it throws ends the test.
 #[wasm_bindgen]
 pub async fn self_test(class: &str, formats: &str, few: bool, progress: &Function) -> Result<String, JsValue> {
