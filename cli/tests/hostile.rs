@@ -126,7 +126,10 @@ fn states_that_claim_too_much_are_refused() {
     stdout(&run(&["generate", "ab", "-n", "1", "--save-state", good.to_str().unwrap(), "--state-tokens", "--temp", "0"]));
     let bytes = std::fs::read(&good).unwrap();
     let n = u64::from_le_bytes(bytes[..8].try_into().unwrap()) as usize;
-    let header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + n]).unwrap();
+    let mut header: serde_json::Value = serde_json::from_slice(&bytes[8..8 + n]).unwrap();
+    // A file of version 1 has no checksum that would show the change first.
+    header["__metadata__"]["format_version"] = "1".into();
+    header["__metadata__"].as_object_mut().unwrap().remove("checksum").unwrap();
     let load = |path: &std::path::Path| run(&["generate", "c", "-n", "1", "--temp", "0", "--state", path.to_str().unwrap()]);
     stdout(&load(&good));
 
@@ -144,6 +147,12 @@ fn states_that_claim_too_much_are_refused() {
         hostile["__metadata__"]["n_tokens"] = said.into();
         refused(&load(&write("n.state", &hostile)), 1, expected);
     }
+
+    let mut changed = header.clone();
+    changed["__metadata__"]["format_version"] = "2".into();
+    refused(&load(&write("n.state", &changed)), 1, "the state is damaged: it has no checksum");
+    changed["__metadata__"]["checksum"] = "crc32:00000000".into();
+    refused(&load(&write("n.state", &changed)), 1, "the state is damaged: expected the checksum crc32:00000000, found crc32:");
 
     // The header declares 25 billion token ids, 100 GB in a sparse file.
     let (end, numbers) = (bytes.len() as u64 - 8 - n as u64, 25_000_000_000u64);

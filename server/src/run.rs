@@ -4,6 +4,7 @@ use super::app::App;
 use super::guard::{MAX_FIELDS, MAX_HEADER, check_options};
 use super::hosted::ServedModel;
 use super::options::ServeOptions;
+use super::scratch;
 use super::visitors::Visitors;
 use super::watched::Watched;
 use axum::Router;
@@ -37,11 +38,13 @@ const UNREAD: Duration = Duration::from_secs(60);
 /// no thread can be started; the errors of loading a model; `Device` if a device failed and could not be opened again.
 pub fn run(options: ServeOptions, models: Vec<ServedModel>, listening: &mut dyn FnMut(SocketAddr)) -> Result<()> {
     check_options(&options)?;
+    scratch::sweep();
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().thread_name("serve").build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the server's threads could not be started: {e}")).caused_by(e))?;
     let result = runtime.block_on(serve(options, models, listening));
     // A thread that still loads a model must not delay the end.
     runtime.shutdown_timeout(Duration::from_secs(1));
+    scratch::sweep();
     result
 }
 

@@ -2,16 +2,15 @@
 
 use super::failure::{Answer, Failure, blocking};
 use super::guard::Caller;
-use super::scratch::ScratchFolder;
-use super::store::{FileVersion, Store, Stored};
+use super::store::{DAMAGED, FileVersion, Store, Stored};
 use axum::http::StatusCode;
 use bytes::Bytes;
 use std::collections::HashMap;
-use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
-use wingbeat::engine::{Engine, StateInfo};
-use wingbeat::error::Error;
+use wingbeat::engine::{Engine, StateInfo, is_unknown_state};
+use wingbeat::error::{Error, Kind};
 use wingbeat::low_level::front_end::size;
+use wingbeat::low_level::session::{check_state_file, is_damaged};
 
 /// The extension of a state's file.
 const EXTENSION: &str = ".state";
@@ -26,7 +25,6 @@ const MAX_HEADER: u64 = 1 << 20;
 /// The states of all callers.
 pub struct States {
     store: Store,
-    scratch: Arc<ScratchFolder>,
     /// The maximum size of a caller's states of a model, in bytes. `None` sets no limit.
     quota: Option<u64>,
     /// The version of each state that an engine has in memory. The key is the engine's id, the folder and the file.
@@ -66,7 +64,7 @@ pub struct Listed {
 
 impl States {
     pub fn new(store: Store, quota: Option<u64>) -> States {
-        States { store, scratch: Arc::default(), quota, held: Mutex::default(), writing: Mutex::default() }
+        States { store, quota, held: Mutex::default(), writing: Mutex::default() }
     }
 
     /// Returns the storage. Responses are stored there, too.
@@ -81,7 +79,8 @@ impl States {
     /// Loads the current version of a state into the engine, unless the engine has this version. Returns false if the storage has no such state.
     ///
     /// # Errors
-    /// 400 if the name is not valid or the file does not suit the model; 500 if the storage fails.
+    /// 400 if the name is not valid, or the context is too short for the state; 500 if the storage fails, or the file is damaged. A damaged file is
+    /// renamed, so the storage has no such state then.
     pub async fn bring(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let Some(version) = self.store.version(&folder, &file).await? else { return Ok(false) };
@@ -91,9 +90,45 @@ impl States {
         }
         let Some((content, version)) = self.store.get(&folder, &file).await? else { return Ok(false) };
         let loaded = Temporary::new(engine, caller, super::ids::new_id("loading-"));
-        self.load(engine, caller, &loaded.name, content).await?;
+        if let Err(e) = self.load(engine, caller, &loaded.name, content).await {
+            return Err(self.unreadable(&folder, name, &version, e).await);
+        }
         self.hold(engine, caller, &loaded.name, name, version)?;
         Ok(true)
+    }
+
+    /// Returns the failure for a stored state that cannot be read. Renames the file if it is damaged, and deletes it if it belongs to a response: the
+    /// response has its text.
+    async fn unreadable(&self, folder: &str, name: &str, version: &FileVersion, mut e: Error) -> Failure {
+        // The place is the name under which the engine read the file, and hints name functions of the library.
+        (e.place, e.field, e.hint) = (None, None, None);
+        if !is_damaged(&e) {
+            return e.into();
+        }
+        let file = format!("{name}{EXTENSION}");
+        let (done, hint) = match name.starts_with(OF_RESPONSES) {
+            true => (self.store.delete(folder, &file).await.map(drop), "it was deleted".into()),
+            false => {
+                (self.store.set_aside(folder, &file, version).await, format!("save it again; the damaged file is now {file}{DAMAGED}"))
+            }
+        };
+        if let Err(e) = done {
+            return e.into();
+        }
+        e.message = format!("the state {name:?} cannot be read: {}", e.message);
+        e.hint(hint).into()
+    }
+
+    /// Returns the file of a state, or `None` if there is no such state.
+    ///
+    /// # Errors
+    /// 500 if the file is damaged. It is then renamed.
+    async fn content(&self, folder: &str, name: &str) -> Answer<Option<Bytes>> {
+        let Some((content, version)) = self.store.get(folder, &file(name)?).await? else { return Ok(None) };
+        match check_state_file(&content) {
+            Ok(()) => Ok(Some(content)),
+            Err(e) => Err(self.unreadable(folder, name, &version, e).await),
+        }
     }
 
     /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
@@ -131,7 +166,7 @@ impl States {
         file(name)?;
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
         let trial = super::ids::new_id("upload-");
-        self.load(engine, caller, &trial, content).await?;
+        self.load(engine, caller, &trial, content).await.map_err(refused)?;
         self.store_new(engine, caller, &trial, name, true).await
     }
 
@@ -145,8 +180,11 @@ impl States {
     }
 
     /// Returns the file of a state, or `None` if there is no such state.
+    ///
+    /// # Errors
+    /// 500 if the file is damaged. It is then renamed.
     pub async fn download(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<Option<Bytes>> {
-        Ok(self.store.get(&folder(engine, caller), &file(name)?).await?.map(|(content, _)| content))
+        self.content(&folder(engine, caller), name).await
     }
 
     /// Copies the state `from` to the state `name`. Returns `None` if there is no state `from`.
@@ -159,10 +197,11 @@ impl States {
         self.put_state(engine, caller, name, content).await.map(|(info, _)| Some(info))
     }
 
-    /// Deletes a state. Returns false if there is no such state.
+    /// Deletes a state, and its damaged file. Returns false if there is no such state.
     pub async fn delete(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
-        let deleted = self.store.delete(&folder, &file).await?;
+        let mut deleted = self.store.delete(&folder, &file).await?;
+        deleted |= self.store.delete(&folder, &format!("{file}{DAMAGED}")).await?;
         let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
         // An error is ignored, because the engine may have no copy of the state.
         let _ = tokio::task::spawn_blocking(move || engine.delete_state(&namespace, &name)).await;
@@ -226,7 +265,7 @@ impl States {
         Ok(quota.saturating_sub(used))
     }
 
-    /// Makes room for a new file of `bytes` bytes. Deletes files of responses, the oldest first, until the new file fits.
+    /// Makes room for a new file of `bytes` bytes. Deletes files of responses and damaged files, the oldest first, until the new file fits.
     async fn make_room(&self, folder: &str, file: &str, bytes: u64, quota: u64) -> Answer<()> {
         let all = self.store.list(folder).await?;
         let fixed: u64 = all.iter().filter(|stored| is_fixed(stored, file)).map(|stored| stored.bytes).sum();
@@ -243,6 +282,9 @@ impl States {
                 break;
             }
             self.store.delete(folder, &stored.name).await?;
+            if stored.name.ends_with(DAMAGED) {
+                log::warn!("{folder}/{}: this damaged file was deleted, because the quota is full", stored.name);
+            }
             used -= stored.bytes;
         }
         Ok(())
@@ -281,40 +323,38 @@ pub fn check_new_name(name: &str, field: &str) -> Answer<()> {
     wingbeat::engine::check_state_name(name).map_err(|e| e.field(field).into())
 }
 
-/// Returns the failure for a temporary file that cannot be written or read.
-fn unstored(e: std::io::Error, path: &Path) -> Failure {
-    Failure::from(Error::io(e, path)).unstored()
+/// Returns the failure for an upload that the engine does not accept.
+fn refused(mut e: Error) -> Failure {
+    if !matches!(e.kind, Kind::File | Kind::Model | Kind::Input) {
+        return e.into();
+    }
+    // The file's name means nothing to the caller, and hints name functions of the library. So both are replaced.
+    (e.place, e.field, e.hint) = (None, None, None);
+    let e = e.hint("upload a file that this server, or `wingbeat generate`, saved with the same weights");
+    Failure::new(StatusCode::BAD_REQUEST, "invalid_state", e)
 }
 
 impl States {
-    /// Loads a state's file into the engine.
-    async fn load(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<()> {
-        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
-        let load = move || -> Answer<()> {
-            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
-            let file = tempfile::NamedTempFile::new_in(&folder).map_err(|e| unstored(e, &folder))?;
-            std::fs::write(file.path(), &content).map_err(|e| unstored(e, file.path()))?;
-            // The path of the temporary file means nothing to the caller, and hints name functions of the library. So both are replaced.
-            let refused = |mut e: Error| {
-                (e.place, e.hint) = (None, None);
-                e.hint("upload a file that this server, or `wingbeat generate`, saved with the same weights")
-            };
-            let loaded = engine.load_state(&namespace, &name, file.path()).map(drop).map_err(refused);
-            loaded.map_err(|e| Failure { status: StatusCode::BAD_REQUEST, code: Some("invalid_state"), ..e.into() })
-        };
-        blocking(load).await
+    /// Loads a state's file into the engine. The file stays in memory: it has private text, and a killed server would leave a temporary file.
+    async fn load(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Result<(), Error> {
+        let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
+        blocking(move || engine.import_state(&namespace, &name, content).map(drop)).await
     }
 
     /// Exports the state `name` from the engine. Returns the content of the state's file. If `is_foreign` is true, a caller
     /// has uploaded the state, so its numbers are checked.
+    ///
+    /// # Errors
+    /// 400 if a number is too large; 507 if other states have displaced the state from the engine's memory.
     async fn exported(&self, engine: &Engine, caller: &Caller, name: &str, is_foreign: bool) -> Answer<Bytes> {
-        let (engine, namespace, name, scratch) = (engine.clone(), caller.namespace.clone(), name.to_owned(), self.scratch.clone());
+        let (engine, namespace, name) = (engine.clone(), caller.namespace.clone(), name.to_owned());
         let export = move || -> Answer<Bytes> {
-            let folder = scratch.path().map_err(|e| unstored(e, &std::env::temp_dir()))?;
-            let folder = tempfile::tempdir_in(&folder).map_err(|e| unstored(e, &folder))?;
-            let path = folder.path().join("state");
-            engine.export_state(&namespace, &name, &path).map_err(|e| Failure::from(e).unstored())?;
-            let content = std::fs::read(&path).map_err(|e| unstored(e, &path))?;
+            let content = engine.state_bytes(&namespace, &name).map_err(|e| match is_unknown_state(&e) {
+                // The temporary name means nothing to the caller.
+                true => Failure::from(Error::file("other states displaced the new state from memory")),
+                false => e.into(),
+            });
+            let content = content.map_err(Failure::unstored)?;
             if is_foreign {
                 check_numbers(&content)?;
             }
@@ -324,10 +364,10 @@ impl States {
     }
 }
 
-/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses can be deleted, and an older file with the
-/// name `file` is replaced.
+/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses and damaged files can be deleted, and an
+/// older file with the name `file` is replaced.
 fn is_fixed(stored: &Stored, file: &str) -> bool {
-    stored.name != file && !stored.name.starts_with(OF_RESPONSES)
+    stored.name != file && !stored.name.starts_with(OF_RESPONSES) && !stored.name.ends_with(DAMAGED)
 }
 
 /// Returns the number of tokens in the metadata of a state's file, or `None` if the file is not a state. `content` is the whole file or its

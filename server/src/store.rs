@@ -12,6 +12,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use wingbeat::error::{Error, Result};
 
+/// The end of the name of a damaged file. Nothing reads such a file. Its owner can repair it and give it its old name.
+pub const DAMAGED: &str = ".damaged";
 /// The age from which a temporary file counts as left behind.
 const OLD: Duration = Duration::from_secs(3600);
 
@@ -119,12 +121,14 @@ impl Store {
         folder.split('/').chain(Some(name)).fold(self.root.clone(), |path, part| path.join(part))
     }
 
-    /// Writes a file, and returns its version. A reader sees either the old or the new content, even if the process is killed while it writes.
+    /// Writes a file, and returns its version. A record (a file of JSON) gets a checksum; a state has its own. A reader sees either the old or the
+    /// new content, even if the process is killed while it writes.
     pub async fn put(&self, folder: &str, name: &str, content: Bytes) -> Result<FileVersion> {
         if let Some(local) = &self.local {
             let folder = local.join(folder);
             make_private(&folder).map_err(|e| Error::io(e, &folder))?;
         }
+        let content = if is_record(name) { sealed(&content) } else { content };
         let bytes = content.len() as u64;
         let put = self.inner.put(&self.at(folder, name), content.into()).await.map_err(failed)?;
         self.traffic.writes.inc();
@@ -133,6 +137,9 @@ impl Store {
     }
 
     /// Reads a file. Returns `None` if the file does not exist.
+    ///
+    /// # Errors
+    /// `File` if a record is damaged. The record is then renamed, so it no longer exists.
     pub async fn get(&self, folder: &str, name: &str) -> Result<Option<(Bytes, FileVersion)>> {
         if !self.is_plain(folder, name) {
             return Ok(None);
@@ -142,7 +149,25 @@ impl Store {
         let content = found.bytes().await.map_err(failed)?;
         self.traffic.reads.inc();
         self.traffic.read_bytes.inc_by(content.len() as u64);
-        Ok(Some((content, version)))
+        if !is_record(name) {
+            return Ok(Some((content, version)));
+        }
+        match unsealed(&content) {
+            Some(content) => Ok(Some((content, version))),
+            None => {
+                self.set_aside(folder, name, &version).await?;
+                Err(Error::file(format!("the stored file {name} is damaged")).hint(format!("it was renamed to {name}{DAMAGED}")))
+            }
+        }
+    }
+
+    /// Adds [`DAMAGED`] to the name of a file if the file still has this version.
+    pub async fn set_aside(&self, folder: &str, name: &str, version: &FileVersion) -> Result<()> {
+        // Another request may have replaced the damaged file by a sound one.
+        if self.version(folder, name).await?.as_ref() == Some(version) {
+            found(self.inner.rename(&self.at(folder, name), &self.at(folder, &format!("{name}{DAMAGED}"))).await)?;
+        }
+        Ok(())
     }
 
     /// Reads the first `n` bytes of a file, or the whole file if it is shorter. Returns `None` if the file does not exist.
@@ -179,6 +204,31 @@ impl Store {
         }
         Ok(found(self.inner.delete(&self.at(folder, name)).await)?.is_some())
     }
+}
+
+fn is_record(name: &str) -> bool {
+    name.ends_with(".json")
+}
+
+/// The line with the checksum after a record: JSON, so that each line of the file is.
+const SEAL: [&str; 2] = ["\n{\"crc32\":\"", "\"}"];
+const DIGITS: usize = 8;
+
+/// Returns a record and the line with its checksum.
+fn sealed(record: &[u8]) -> Bytes {
+    let line = format!("{}{:0DIGITS$x}{}", SEAL[0], crc32fast::hash(record), SEAL[1]);
+    [record, line.as_bytes()].concat().into()
+}
+
+/// Returns a record without the line with its checksum, or `None` if the record is damaged. A record of an older server has no such line, and must be
+/// whole JSON.
+fn unsealed(content: &Bytes) -> Option<Bytes> {
+    let n = content.len().checked_sub(SEAL[0].len() + DIGITS + SEAL[1].len());
+    let digits = |n: &usize| content[*n..].strip_prefix(SEAL[0].as_bytes())?.strip_suffix(SEAL[1].as_bytes());
+    let Some((n, digits)) = n.and_then(|n| Some((n, digits(&n)?))) else {
+        return serde_json::from_slice::<serde::de::IgnoredAny>(content).is_ok().then(|| content.clone());
+    };
+    (format!("{:0DIGITS$x}", crc32fast::hash(&content[..n])).as_bytes() == digits).then(|| content.slice(..n))
 }
 
 /// Makes a folder, and its parents, that only the user may read: a state reveals its text. An existing folder keeps its mode.

@@ -12,9 +12,12 @@ use super::states::check_new_name;
 use axum::http::StatusCode;
 use futures_util::StreamExt;
 use std::sync::Arc;
-use wingbeat::engine::{Completion, Engine, Event, Generation, Request};
+use wingbeat::engine::{Completion, Engine, Event, Generation, Request, is_unknown_state};
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::sample::Sampling;
+
+/// How often a state is loaded again that other states have displaced from the engine's memory.
+const MAX_ATTEMPTS: usize = 3;
 
 /// Names of two states of a session or a kept response: the state to continue, and the state to save. The request's own fields `state` and
 /// `save_state` have precedence.
@@ -74,7 +77,7 @@ impl Ticket {
     /// Submits a request to a model's engine. The ticket keeps `claim`, the request's memory.
     ///
     /// # Errors
-    /// 400 if a field is wrong; 404 if the named state is unknown; 429 if the queue or the memory of requests is full, for all callers or for this caller; 503 if the model is
+    /// 400 if a field is wrong; 404 if the named state is unknown, or is deleted before the request begins; 429 if the queue or the memory of requests is full, for all callers or for this caller; 503 if the model is
     /// not ready or the server ends.
     pub async fn open(
         app: &Arc<App>,
@@ -95,7 +98,8 @@ impl Ticket {
         request.namespace.clone_from(&caller.namespace);
         request.state_is_prefix = states.is_conversation && request.state.is_none();
         request.initial = model.initial();
-        if request.state.is_some() || states.resume.is_some() {
+        let is_named = request.state.is_some();
+        if is_named || states.resume.is_some() {
             // A busy server refuses a request before it reads a state for it.
             engine.check_room(&caller.namespace)?;
         }
@@ -131,15 +135,24 @@ impl Ticket {
             app.worker_pools.run(&claim.namespace, claim.n_bytes(), move || engine.submit(request))
         };
         // A request without a state is submitted once, so it need not be copied.
-        let again = request.state.is_some().then(|| request.clone());
+        let mut again = request.state.is_some().then(|| request.clone());
         let mut generation = submit(request).await;
-        if let (Err(e), Some(request)) = (&generation, again)
-            && let Some(name) = &request.state
-            && e.field_name() == Some("state")
-            && app.states.bring(&engine, caller, name).await.unwrap_or(false)
-        {
-            // Other states had displaced this state from the engine's memory. `bring` has loaded it again, so submit once more.
-            generation = submit(request).await;
+        let in_field = |failure: Failure| failure.in_field(if is_named { "state" } else { "session_id" });
+        for attempt in 0.. {
+            let Some(request) = again.as_mut().filter(|_| generation.as_ref().is_err_and(is_unknown_state)) else { break };
+            let Some(name) = &request.state else { break };
+            // The engine's own error lists temporary names.
+            if attempt == MAX_ATTEMPTS {
+                return Err(in_field(Failure::unavailable("out_of_memory", "other states displace this state from memory")));
+            }
+            match app.states.bring(&engine, caller, name).await.map_err(in_field)? {
+                // Other states had displaced this state from the engine's memory. `bring` has loaded it again.
+                true => {}
+                false if is_named => return Err(unknown_state(name).in_field("state")),
+                // Another request has deleted the session, so it begins anew.
+                false => request.state = None,
+            }
+            generation = submit(request.clone()).await;
         }
         if let Err(e) = &generation
             && e.kind == Kind::Device
@@ -265,5 +278,62 @@ mod tests {
         model.ready().unwrap().interrupt();
         open().await.err().unwrap();
         assert!(app.fatal.lock().unwrap().is_some());
+    }
+
+    #[tokio::test]
+    async fn a_state_that_is_deleted_before_the_request_begins_is_unknown() {
+        let load: LoadEngine = Box::new(|| {
+            let options = Options { device: "cpu".parse()?, ..Options::default() };
+            Engine::start(&Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?, EngineOptions::default())
+        });
+        let models = vec![ServedModel { name: "x".into(), task: ServedTask::Text, load }];
+        let app = Arc::new(App::new(ServeOptions::default(), models).unwrap());
+        let (model, caller) = (app.models[0].clone(), Caller::default());
+        model.load().unwrap();
+        let engine = model.ready().unwrap();
+        let claim = Arc::new(app.budget.claim(""));
+        let mut named = Request::text(" the").max_tokens(1);
+        named.state = Some("intro".into());
+        let session = SessionStates { resume: Some("intro".into()), ..SessionStates::default() };
+        for (request, states, is_named) in [(named, SessionStates::default(), true), (Request::text("a").max_tokens(1), session, false)] {
+            for name in ["intro", "other"] {
+                let mut save = Request::text("In the beginning").max_tokens(1);
+                save.save_state = Some("new".into());
+                engine.run(save).unwrap();
+                app.states.keep(&engine, &caller, "new", name).await.unwrap();
+            }
+            // All threads for requests are busy, so the request waits after its state was found.
+            let (go_on, waits) = std::sync::mpsc::channel::<()>();
+            let waits = Arc::new(std::sync::Mutex::new(waits));
+            let busy: Vec<_> = (0..4)
+                .map(|_| {
+                    let (app, waits) = (app.clone(), waits.clone());
+                    tokio::spawn(async move {
+                        app.worker_pools.run("", 0, move || waits.lock().unwrap().recv().map_err(|_| Error::input("x"))).await
+                    })
+                })
+                .collect();
+            tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+            let open = {
+                let (app, model, caller, claim) = (app.clone(), model.clone(), caller.clone(), claim.clone());
+                tokio::spawn(
+                    async move { Ticket::open(&app, &model, &caller, "/v1/completions", request, &states, &claim).await.map(drop) },
+                )
+            };
+            tokio::time::sleep(std::time::Duration::from_millis(300)).await;
+            assert!(!open.is_finished() && app.states.delete(&engine, &caller, "intro").await.unwrap());
+            (0..4).for_each(|_| go_on.send(()).unwrap());
+            let opened = open.await.unwrap();
+            for task in busy {
+                task.await.unwrap().unwrap();
+            }
+            if is_named {
+                let failure = opened.err().unwrap();
+                assert_eq!((failure.status, failure.code), (StatusCode::NOT_FOUND, Some("state_not_found")), "{}", failure.message());
+                assert!(failure.message().starts_with("state: unknown state \"intro\"") && !failure.message().contains("other"));
+            } else {
+                opened.unwrap();
+            }
+        }
     }
 }

@@ -4,6 +4,7 @@ mod anthropic;
 mod cases;
 mod chat;
 mod continued;
+mod damaged;
 mod description;
 #[allow(dead_code, reason = "each binary uses a part")]
 #[path = "../../tests/support/embedding.rs"]

@@ -101,7 +101,8 @@ fn a_server_reads_only_states_that_others_have_written() {
     assert_eq!(continued(&server), text);
     let metrics = server.get("/metrics").text;
     assert!(metrics.contains("wingbeat_state_reads_total 0\n") && metrics.contains("wingbeat_state_writes_total 1\n"), "{metrics}");
-    assert_eq!(ask(&Server::with(in_folder(folder.path()))).json()["error"]["code"], "invalid_state");
+    let damaged = ask(&Server::with(in_folder(folder.path())));
+    assert_eq!((damaged.status, &damaged.json()["error"]["param"]), (500, &json!("state")), "{}", damaged.text);
     // The other server's state replaces the first server's.
     save(&other, "Thou shalt not");
     assert_eq!(continued(&server), continued(&other));
@@ -114,20 +115,33 @@ fn a_hostile_upload_is_refused() {
     server.post("/v1/states", &json!({"action": "save", "name": "good", "prompt": "a"})).ok();
     let file = server.download("/v1/states/good/content");
     let put = |name: &str, content: &[u8]| server.send("PUT", &format!("/v1/states/{name}/content"), &[], content);
-    // NaN in a number of the first layer.
-    let (mut nan, mut huge) = (file.clone(), file.clone());
+    // Another number in the first layer: in the file itself, and in a file of format version 1, which has no checksum.
     let n_header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
-    let header: Value = serde_json::from_slice(&file[8..8 + n_header]).unwrap();
-    let at = 8 + n_header + header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
-    nan[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
-    huge[at..at + 4].copy_from_slice(&3e38f32.to_le_bytes());
-    for (content, what) in
-        [(&nan[..], "infinity or NaN"), (&huge[..], "found larger numbers"), (&file[..file.len() / 2], ""), (b"nonsense", ""), (b"", "")]
-    {
+    let (header, data) = file[8..].split_at(n_header);
+    let mut header: Value = serde_json::from_slice(header).unwrap();
+    let at = header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
+    header["__metadata__"]["format_version"] = "1".into();
+    header["__metadata__"].as_object_mut().unwrap().remove("checksum").unwrap();
+    let header = header.to_string();
+    let old = [&(header.len() as u64).to_le_bytes(), header.as_bytes(), data].concat();
+    let with = |file: &[u8], number: f32| {
+        let (mut file, at) = (file.to_vec(), file.len() - data.len() + at);
+        file[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        file
+    };
+    for (content, what) in [
+        (&with(&file, 1.5)[..], "expected the checksum"),
+        (&with(&old, f32::NAN), "infinity or NaN"),
+        (&with(&old, 3e38), "found larger numbers"),
+        (&file[..file.len() / 2], ""),
+        (b"nonsense", ""),
+        (b"", ""),
+    ] {
         let answer = put("bad", content);
         assert_eq!((answer.status, &answer.json()["error"]["code"]), (400, &json!("invalid_state")), "{}", answer.text);
         assert!(answer.text.contains(what) && !answer.text.contains("/tmp"), "{}", answer.text);
     }
+    assert_eq!((put("old", &old).status, server.send("DELETE", "/v1/states/old", &[], &[]).status), (201, 200));
     for name in ["..%2Fx", "%2e%2e%2fx", ".x", "a%20b", "a%00"] {
         assert_eq!(put(name, &file).status, 400, "{name}");
     }

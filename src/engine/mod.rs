@@ -45,5 +45,5 @@ pub(crate) use passage::{Passage, Pinned, Space, TurnResult};
 pub use request::{Follows, Input, Request, ToolChoice, UNLIMITED};
 pub use rules::{Close, Rules};
 pub use shared::EngineStats;
-pub use states::{StateInfo, check_name as check_state_name};
+pub use states::{StateInfo, check_name as check_state_name, is_unknown_state};
 pub use wire::Fields;

@@ -7,10 +7,10 @@ mod writer;
 
 use super::options::StateOptions;
 use super::prefix::hashed;
-use crate::error::{Error, Result, size};
+use crate::error::{Error, Kind, Result, size};
 use crate::exec::wait::receive;
 use crate::sample::{self, Sampler};
-use crate::session::{LoadedState, Model, Snapshot, StateExtras, saved_tokens};
+use crate::session::{LoadedState, Model, Snapshot, StateExtras, is_damaged, saved_tokens};
 use async_channel::{Receiver, Sender};
 use std::collections::HashMap;
 use std::fs;
@@ -149,7 +149,8 @@ impl States {
     /// Returns the state with this name, even while its file is being written.
     ///
     /// # Errors
-    /// `Input` if the name is unknown or invalid; errors of [`Snapshot::load`] if the file must be read.
+    /// `Input` if the name is unknown or invalid; errors of [`Snapshot::load`] if the file must be read. A damaged file is renamed, so the name is
+    /// then unknown.
     pub fn get(&self, namespace: &str, name: &str) -> Result<Arc<State>> {
         check_name(name)?;
         let key = key(namespace, name);
@@ -167,7 +168,8 @@ impl States {
             (Some(state), _) => Ok(state),
             // The file is read without the lock, so that other callers can continue.
             (None, Some(path)) => {
-                let state = Arc::new(State::load(&self.inner.model, &path)?);
+                let state = State::load(&self.inner.model, &path).map_err(|e| self.inner.set_aside(&key, &path, e))?;
+                let state = Arc::new(state);
                 self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
                 Ok(state)
             }
@@ -227,7 +229,7 @@ impl States {
                         let bytes = file.metadata().map_or(0, |m| m.len());
                         all.push(StateInfo { name: name.into(), n_tokens: saved.n_tokens, bytes });
                     }
-                    Err(e) => log::warn!("states: {e}"),
+                    Err(e) => _ = self.inner.set_aside(&(namespace.into(), name.into()), &path, e),
                 }
             }
         }
@@ -253,7 +255,7 @@ impl States {
         true
     }
 
-    /// Deletes a state and its file. Blocks while the file is being written. Requests that began from the state continue.
+    /// Deletes a state and its file, also a damaged one. Blocks while the file is being written. Requests that began from the state continue.
     ///
     /// # Errors
     /// `Input` if the name is unknown or invalid; `File` if the file cannot be removed.
@@ -263,12 +265,13 @@ impl States {
         // Holding the lock keeps new writes of this state from beginning before its file is removed.
         let held = self.inner.lock();
         let mut held = self.inner.written.wait_while(held, |held| held.writing.contains_key(&key)).unwrap_or_else(PoisonError::into_inner);
-        let was_held = held.states.remove(&key).is_some();
-        match self.inner.path(namespace, name).filter(|path| path.exists()) {
-            Some(path) => fs::remove_file(&path).map_err(|e| Error::io(e, &path)),
-            None if was_held => Ok(()),
-            None => Err(self.inner.unknown(&held, namespace, name)),
+        let mut was_there = held.states.remove(&key).is_some();
+        let files = self.inner.path(namespace, name).map(|path| [aside(&path), path]);
+        for path in files.into_iter().flatten().filter(|path| path.exists()) {
+            fs::remove_file(&path).map_err(|e| Error::io(e, &path))?;
+            was_there = true;
         }
+        if was_there { Ok(()) } else { Err(self.inner.unknown(&held, namespace, name)) }
     }
 
     /// Reads a state file and keeps the state under a name.
@@ -333,6 +336,29 @@ impl Inner {
         Some(self.folder_of(namespace)?.join(format!("{name}{EXTENSION}")))
     }
 
+    /// Renames the file of a state if `e`, the error of reading it, means that it is damaged: the next save must not replace a file that its owner may
+    /// want to repair. Writes one line to the log. Returns the error, which then names the new file.
+    fn set_aside(&self, key: &Key, path: &Path, e: Error) -> Error {
+        let held = self.lock();
+        // A state that is being written replaces the file.
+        if !is_damaged(&e) || held.writing.contains_key(key) {
+            log::warn!("states: {e}");
+            return e;
+        }
+        let aside = aside(path);
+        match fs::rename(path, &aside) {
+            Ok(()) => {
+                let e = Error { hint: None, ..e }.hint(format!("save the state again; the damaged file is now {}", aside.display()));
+                log::warn!("states: {e}");
+                e
+            }
+            Err(io) => {
+                log::warn!("states: {e}; the file cannot be renamed: {io}");
+                e
+            }
+        }
+    }
+
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -347,7 +373,7 @@ impl Inner {
         names.sort();
         names.dedup();
         names.truncate(MAX_LISTED);
-        let e = Error::input(format!("unknown state {name:?}"));
+        let e = Error::input(format!("{UNKNOWN} {name:?}"));
         match names.is_empty() {
             true => e.hint("no state has been saved yet"),
             false => e.hint(format!("saved states: {}", names.join(", "))),
@@ -373,8 +399,21 @@ impl Held {
 /// The extension of state files.
 const EXTENSION: &str = ".state";
 
+/// Returns the path of the file of a damaged state.
+fn aside(path: &Path) -> PathBuf {
+    path.with_extension("state.damaged")
+}
+
 fn key(namespace: &str, name: &str) -> Key {
     (namespace.into(), name.into())
+}
+
+/// The beginning of the error about an unknown state.
+const UNKNOWN: &str = "unknown state";
+
+/// Returns whether an error says that a state's name is unknown.
+pub fn is_unknown_state(e: &Error) -> bool {
+    e.kind == Kind::Input && e.message.starts_with(UNKNOWN)
 }
 
 /// The maximum number of names in the error about an unknown state.

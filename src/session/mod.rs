@@ -67,7 +67,9 @@ pub use side_files::side_files;
 pub use slots::Slot;
 pub use snapshot::{Copying, Snapshot};
 pub use speculation::{MAX_GUESSES, MOST_GUESSES, Speculate, Speculation};
-pub use state::{LoadedState, SavedTokens, StateExtras, check_replaceable, is_saved, saved_tokens, tuned_into_state};
+pub use state::{
+    LoadedState, SavedTokens, StateExtras, check_replaceable, check_state_file, is_damaged, is_saved, saved_tokens, tuned_into_state,
+};
 pub use text::{Finish, Keeps, KeptSlot, Limits, Processor, Text, TextId, TextSpec, TokenEvent, nothing_to_continue};
 pub use vectors::{EmbedOptions, Pooling, VectorRule};
 pub use vocabulary::vocabulary;

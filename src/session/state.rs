@@ -1,12 +1,13 @@
 //! State files: safetensors files with the contents of a slot. A state file is written under a temporary name and then renamed, so no incomplete
 //! file remains.
 
+mod checksum;
 mod file;
 
 use super::definition::{Definition, TUNED, tuned};
 use super::identity::weights_hash;
 use super::{Model, ModelSource, Options, Session, Slot, Snapshot};
-use crate::error::{Error, Result, short, try_alloc};
+use crate::error::{Error, Kind, Result, short, size, try_alloc};
 use crate::sample::{self, Sampler};
 use crate::tensor::DType;
 use crate::weights::convert::refuse_same_file;
@@ -16,14 +17,18 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
 
+pub use checksum::{check_state_file, is_damaged};
 use file::{StateFile, floats, from_hex, integers, number, penalty_counts};
 
 const WEIGHTS_HASH: &str = "weights_hash";
-const FORMAT_VERSION: &str = "1";
+/// The format version of new files. Version 1, without a checksum, is still read.
+const FORMAT_VERSION: &str = "2";
 /// Limit on the number of read tokens that a state file may declare. Sums with a number up to this limit do not overflow.
 const MAX_TOKENS: usize = usize::MAX >> 8;
 /// Limit on the number of token ids that a state file may list.
 const MAX_KEPT_TOKENS: usize = 1 << 28;
+/// The most bytes that a state file may have in addition to four times the bytes of a slot: four lists of ids.
+const MAX_BESIDE: u64 = 16 * MAX_KEPT_TOKENS as u64;
 /// Metadata key of the pending bytes, in hexadecimal digits. Later tokens decide whether these bytes become text: they are an incomplete character,
 /// or the beginning of a stop text. Older files lack this key.
 const PENDING: &str = "pending_bytes";
@@ -182,13 +187,27 @@ impl Snapshot {
 
     fn parse(model: &Model, bytes: &[u8], any_weights: bool) -> Result<(Snapshot, LoadedState)> {
         let (tensors, metadata) = read_safetensors(bytes)?;
+        let parsed = Self::parse_tensors(model, &tensors, &metadata, any_weights);
+        // A sparse file can claim 100 GB. Such a file is wrong in any case, so nobody waits for its checksum.
+        let most = model.slot_bytes().saturating_mul(4).saturating_add(MAX_BESIDE);
+        if bytes.len() as u64 > most {
+            let text = format!("expected a state of at most {}, found {}", size(most), size(bytes.len() as u64));
+            return parsed.and_then(|_| Err(Error::file(text)));
+        }
+        // Damage can make any other error, so the error about the checksum comes first.
+        checksum::check(&tensors, &metadata)?;
+        parsed
+    }
+
+    fn parse_tensors(
+        model: &Model,
+        tensors: &Tensors<'_>,
+        metadata: &BTreeMap<String, String>,
+        any_weights: bool,
+    ) -> Result<(Snapshot, LoadedState)> {
         let mut loaded = LoadedState::default();
         let meta = |key: &str| metadata.get(key).map(String::as_str).unwrap_or("");
         let shown = |key: &str| metadata.get(key).map_or_else(|| "no value".into(), |text| short(text, 40));
-        if meta("format_version") != FORMAT_VERSION {
-            let text = format!("expected a wingbeat state of format version {FORMAT_VERSION}, found {}", shown("format_version"));
-            return Err(Error::file(text).hint(HOW_TO_SAVE));
-        }
         let architecture = model.facts().architecture;
         if meta("architecture") != architecture {
             return Err(Error::model(format!("expected a state of the architecture {architecture}, found {}", shown("architecture"))));
@@ -202,20 +221,20 @@ impl Snapshot {
         }
         let n_tokens = number("n_tokens", meta("n_tokens")).and_then(|n| check_length(model, n))?;
         let tape = model.tape().clone();
-        let states = tape.states.iter().map(|spec| floats(&tensors, &spec.name, &spec.shape)).collect::<Result<_>>()?;
+        let states = tape.states.iter().map(|spec| floats(tensors, &spec.name, &spec.shape)).collect::<Result<_>>()?;
         let n_vocab = model.facts().n_vocab;
         // The list of a sampler's tokens may be longer than `n_tokens`: the sampler may have accepted tokens that the slot has not read.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),
-            _ => floats(&tensors, "last_logits", &[model.n_outputs()])?,
+            _ => floats(tensors, "last_logits", &[model.n_outputs()])?,
         };
-        loaded.tokens = integers(&tensors, "tokens")?;
+        loaded.tokens = integers(tensors, "tokens")?;
         if let Some(id) = loaded.tokens.iter().flatten().find(|&&id| id as usize >= n_vocab) {
             return Err(Error::file(format!("expected token ids below {n_vocab}, found {id}")).at("tensor tokens"));
         }
-        let counts = integers(&tensors, "penalty_counts")?.map(penalty_counts);
-        if let (Some(ids), Some(counts)) = (integers(&tensors, "penalty_ids")?, counts) {
+        let counts = integers(tensors, "penalty_counts")?.map(penalty_counts);
+        if let (Some(ids), Some(counts)) = (integers(tensors, "penalty_ids")?, counts) {
             let mut seen = std::collections::HashSet::new();
             if let Some(twice) = ids.iter().find(|id| !seen.insert(**id)) {
                 return Err(Error::file(format!("the token id {twice} occurs twice in penalty_ids")));
@@ -225,7 +244,7 @@ impl Snapshot {
                 return Err(Error::file(format!("{text} ids and {} counts", counts.len())));
             }
             // Files of versions before DRY and mirostat lack `recent_tokens` and `mirostat_mu`.
-            let recent = integers(&tensors, "recent_tokens")?.unwrap_or_default();
+            let recent = integers(tensors, "recent_tokens")?.unwrap_or_default();
             if let Some(id) = recent.iter().find(|&&id| id as usize >= n_vocab) {
                 return Err(Error::file(format!("expected ids below {n_vocab}, found {id}")).at("recent_tokens"));
             }
@@ -236,12 +255,12 @@ impl Snapshot {
         }
         let mut caches = Vec::new();
         for spec in &tape.caches {
-            caches.push(floats(&tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
+            caches.push(floats(tensors, &spec.name, &[n_tokens, spec.n_heads, spec.head_size])?);
         }
         let tokens = loaded.tokens.clone().unwrap_or_default();
         let snapshot = Snapshot { weights: model.weights_hash().into(), states, caches, logits, n_tokens, tokens };
         loaded.pending = metadata.get(PENDING).map_or(Ok(Vec::new()), |text| from_hex(text))?;
-        loaded.metadata = metadata;
+        loaded.metadata = metadata.clone();
         Ok((snapshot, loaded))
     }
 }

@@ -1,5 +1,7 @@
 //! Shared code of the tests: devices, models with official logits, and the error measure `nmse` (normalised mean squared error).
 
+#[allow(dead_code, reason = "the tests of the program damage no files")]
+pub mod damage;
 pub mod made;
 
 use std::path::{Path, PathBuf};

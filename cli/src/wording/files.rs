@@ -138,9 +138,16 @@ impl Files {
         session.save(slot, &files.path("saved.state"), None, None).unwrap();
         let saved = std::fs::read(files.path("saved.state")).unwrap();
         std::fs::write(files.path("cut.state"), &saved[..saved.len() / 2]).unwrap();
-        let hash = MODEL.weights_hash().as_bytes();
-        let at = saved.windows(hash.len()).position(|bytes| bytes == hash).unwrap();
-        let other = [&saved[..at], &vec![b'0'; hash.len()], &saved[at + hash.len()..]].concat();
+        let replaced = |file: &[u8], text: &str, other: &str| {
+            let at = file.windows(text.len()).position(|bytes| bytes == text.as_bytes()).unwrap();
+            [&file[..at], other.as_bytes(), &file[at + text.len()..]].concat()
+        };
+        let damaged = replaced(&saved, "\"checksum\"", "\"chicksum\"");
+        // A file of version 1 has no checksum.
+        let old = replaced(&damaged, "\"format_version\":\"2\"", "\"format_version\":\"1\"");
+        let hash = MODEL.weights_hash();
+        let other = replaced(&old, hash, &"0".repeat(hash.len()));
+        std::fs::write(files.path("damaged.state"), damaged).unwrap();
         std::fs::write(files.path("other.state"), other).unwrap();
         files
     }

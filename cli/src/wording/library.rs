@@ -69,6 +69,7 @@ const STATES: &[&str] = &[
     "lacking.safetensors",
     "lora.safetensors",
     "cut.state",
+    "damaged.state",
     "other.state",
     "narrow.safetensors",
     "one.safetensors",

@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result};
 use crate::exec::wait::receive;
-use crate::session::{Model, Snapshot, StateExtras, saved_tokens};
+use crate::session::{Model, Snapshot, StateExtras, is_damaged, saved_tokens};
 use async_channel::{Receiver, Sender};
 use sha2::{Digest, Sha256};
 use std::fs;
@@ -105,12 +105,18 @@ impl Folder {
 /// Reads the state in the file of an entry. Sets the file's modification time to now.
 ///
 /// # Errors
-/// Errors of [`Snapshot::load`].
-pub fn load(model: &Model, path: &Path) -> Result<Snapshot> {
+/// Errors of [`Snapshot::load`]; `File` if the file belongs to another entry.
+pub fn load(model: &Model, path: &Path, namespace: &str, tokens: &[u32]) -> Result<Snapshot> {
     // Later engines see from the modification time when the entry was last used.
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
-    Snapshot::load(model, path, false).map(|(snapshot, _)| snapshot)
+    let (snapshot, loaded) = Snapshot::load(model, path, false)?;
+    // A disk can return the file of another caller. No text may continue from it.
+    let is_of_entry = loaded.tokens.as_deref() == Some(tokens) && loaded.metadata.get(NAMESPACE).is_some_and(|found| found == namespace);
+    match is_of_entry {
+        true => Ok(snapshot),
+        false => Err(Error::file("expected the state of this entry, found the state of another entry").at(path.display())),
+    }
 }
 
 /// Removes the file of an entry. A missing file is not an error.
@@ -118,18 +124,30 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Such a file is not removed:
-/// the cache writes complete files only, so the file may belong to another program.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Removes a damaged file if its
+/// name is the name of an entry; another file may belong to another program. The checksum is compared only when the entry is used, because the
+/// folder can have gigabytes.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;
     }
     let file = fs::metadata(path).ok()?;
-    let read = saved_tokens(path).inspect_err(|e| log::warn!("prefix cache: {e}")).ok()?;
+    let read = saved_tokens(path).inspect_err(|e| {
+        log::warn!("prefix cache: {e}");
+        if is_damaged(e) && is_entry(path) {
+            remove(path);
+        }
+    });
+    let read = read.ok()?;
     let namespace = read.metadata.get(NAMESPACE)?.clone();
     let is_of_model = read.metadata.get("weights_hash").is_some_and(|hash| hash == model.weights_hash());
     let (bytes, modified) = (file.len(), file.modified().unwrap_or(SystemTime::UNIX_EPOCH));
     is_of_model.then(|| Left { path: path.into(), bytes, namespace, tokens: read.tokens, has_logits: read.has_logits, modified })
+}
+
+/// Returns whether a file has the name of an entry: a SHA-256 in hexadecimal.
+fn is_entry(path: &Path) -> bool {
+    path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.len() == 64 && stem.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
 fn start_writer(model: Model, jobs: Receiver<TextSpec>, done: Sender<Written>) -> Result<()> {

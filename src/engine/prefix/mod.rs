@@ -202,7 +202,7 @@ impl PrefixCache {
         let slot = match &entry.held {
             EntryLocation::Device(slot) => session.fork(*slot)?,
             EntryLocation::Host(snapshot) | EntryLocation::Writing { snapshot, .. } => session.restore(snapshot)?,
-            EntryLocation::File { path, .. } => match folder::load(session.model(), path) {
+            EntryLocation::File { path, .. } => match folder::load(session.model(), path, &entry.namespace, &entry.tokens) {
                 Ok(snapshot) => session.restore(&snapshot)?,
                 Err(e) => {
                     log::warn!("prefix cache: {e}");

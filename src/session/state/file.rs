@@ -36,25 +36,30 @@ impl StateFile {
     /// Writes the file to `path`. Replaces an empty file or a state file there.
     pub fn write(self, path: &Path) -> Result<()> {
         check_replaceable(path)?;
-        let metadata = self.metadata.clone();
+        let (metadata, entries) = self.complete();
         // A state may contain a user's text, so only its owner may read the file.
-        write_for(Readers::Owner, path, &metadata, self.entries(), &mut |_, _| ())
+        write_for(Readers::Owner, path, &metadata, entries, &mut |_, _| ())
     }
 
     /// Returns the bytes of the file.
     pub fn bytes(self) -> Result<Vec<u8>> {
-        let metadata = self.metadata.clone();
-        safetensors_bytes(&metadata, self.entries())
+        let (metadata, entries) = self.complete();
+        safetensors_bytes(&metadata, entries)
     }
 
-    pub fn entries(self) -> Vec<NewTensor<'static>> {
+    /// Adds the checksum. Returns the metadata and the tensors.
+    fn complete(mut self) -> (BTreeMap<String, String>, Vec<NewTensor<'static>>) {
+        self.tensors.sort_by(|a, b| a.0.cmp(&b.0));
+        let tensors = self.tensors.iter().map(|(name, dtype, shape, bytes)| (name.as_str(), *dtype, shape.as_slice(), bytes.as_slice()));
+        let checksum = checksum::of(&self.metadata, tensors);
+        self.put(checksum::CHECKSUM, checksum);
         let entry = |(name, dtype, shape, bytes): (String, DType, Vec<usize>, Vec<u8>)| NewTensor {
             name,
             dtype,
             shape,
             data: Box::new(move |out: &mut dyn Write| out.write_all(&bytes).map_err(|e| Error::io(e, Path::new("state")))),
         };
-        self.tensors.into_iter().map(entry).collect()
+        (self.metadata, self.tensors.into_iter().map(entry).collect())
     }
 }
 
