@@ -33,10 +33,18 @@ fn is_left(folder: &Path) -> bool {
         Ok(lock) => try_lock(&lock) == Lock::Taken,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => {
             let modified = folder.metadata().and_then(|found| found.modified());
-            modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD))
+            modified.is_ok_and(|time| time.elapsed().is_ok_and(|age| age > OLD)) && has_only_temporary(folder)
         }
         Err(_) => false,
     }
+}
+
+/// Returns whether a folder has nothing but folders of `tempfile`. Any other folder may belong to a user who chose its name.
+fn has_only_temporary(folder: &Path) -> bool {
+    let is_temporary = |entry: std::io::Result<std::fs::DirEntry>| {
+        entry.is_ok_and(|entry| entry.file_name().to_str().is_some_and(|name| name.starts_with(".tmp")) && entry.path().is_dir())
+    };
+    std::fs::read_dir(folder).is_ok_and(|mut entries| entries.all(is_temporary))
 }
 
 #[cfg(test)]
@@ -51,7 +59,9 @@ mod tests {
         let folder = |name: &str, has_lock: bool, age: u64| {
             let path = parent.path().join(name);
             std::fs::create_dir(&path).unwrap();
-            std::fs::write(path.join("state"), "private").unwrap();
+            let inner = path.join(if name == "wingbeat-serve-states" { "mine" } else { ".tmp123" });
+            std::fs::create_dir(&inner).unwrap();
+            std::fs::write(inner.join("state"), "private").unwrap();
             let lock = has_lock.then(|| File::create(path.join("lock")).unwrap());
             File::open(&path).unwrap().set_modified(SystemTime::now() - Duration::from_secs(age)).unwrap();
             lock
@@ -61,11 +71,12 @@ mod tests {
         folder("wingbeat-serve-killed", true, 0);
         folder("wingbeat-serve-without-lock", false, 61);
         folder("wingbeat-serve-beginning", false, 0);
+        folder("wingbeat-serve-states", false, 3600);
         folder("other", false, 3600);
         sweep_in(parent.path());
         let mut left: Vec<_> = std::fs::read_dir(parent.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
         left.sort();
-        assert_eq!(left, ["other", "wingbeat-serve-beginning", "wingbeat-serve-living"]);
+        assert_eq!(left, ["other", "wingbeat-serve-beginning", "wingbeat-serve-living", "wingbeat-serve-states"]);
         drop(living);
         sweep_in(parent.path());
         assert!(!parent.path().join("wingbeat-serve-living").exists());

@@ -156,7 +156,7 @@ impl Store {
             Some(content) => Ok(Some((content, version))),
             None => {
                 self.set_aside(folder, name, &version).await?;
-                Err(Error::file(format!("the stored file {name} is damaged")).hint(format!("it was renamed to {name}{DAMAGED}")))
+                Err(Error::file(format!("the stored file {name} is damaged")).hint(format!("a damaged file is renamed to {name}{DAMAGED}")))
             }
         }
     }
@@ -173,7 +173,11 @@ impl Store {
     /// Reads the first `n` bytes of a file, or the whole file if it is shorter. Returns `None` if the file does not exist.
     pub async fn get_first(&self, folder: &str, name: &str, n: u64) -> Result<Option<Bytes>> {
         let Some(version) = self.version(folder, name).await? else { return Ok(None) };
-        found(self.inner.get_range(&self.at(folder, name), 0..n.min(version.bytes)).await)
+        match n.min(version.bytes) {
+            // The store refuses an empty range.
+            0 => Ok(Some(Bytes::new())),
+            n => found(self.inner.get_range(&self.at(folder, name), 0..n).await),
+        }
     }
 
     /// Returns the version of a file, or `None` if the file does not exist.

@@ -145,7 +145,15 @@ impl Ticket {
             if attempt == MAX_ATTEMPTS {
                 return Err(in_field(Failure::unavailable("out_of_memory", "other states displace this state from memory")));
             }
-            match app.states.bring(&engine, caller, name).await.map_err(in_field)? {
+            let found = match app.states.bring(&engine, caller, name).await {
+                // As before the first attempt, a session whose file is damaged begins anew.
+                Err(e) if !is_named => {
+                    log::warn!("session: {}", e.message());
+                    false
+                }
+                found => found.map_err(in_field)?,
+            };
+            match found {
                 // Other states had displaced this state from the engine's memory. `bring` has loaded it again.
                 true => {}
                 false if is_named => return Err(unknown_state(name).in_field("state")),

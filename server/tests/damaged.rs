@@ -51,6 +51,10 @@ fn a_damaged_named_state_is_an_error_once() {
         assert_eq!(text(&ask().ok()), want, "{seed}");
         assert!(aside.exists(), "a saved state deletes no damaged file");
     }
+    // After a power loss, a file can be empty.
+    fs::write(&path, b"").unwrap();
+    server.get("/v1/states").ok();
+    assert_eq!((ask().status, ask().status), (500, 404));
     fs::write(&aside, b"x").unwrap();
     server.send("DELETE", "/v1/states/intro", &[], &[]).ok();
     assert!(!aside.exists() && !path.exists());
@@ -103,4 +107,10 @@ fn a_damaged_session_or_response_makes_no_other_text() {
     let line = record.1.iter().rposition(|&byte| byte == b'\n').unwrap();
     fs::write(&record.0, &record.1[..line]).unwrap();
     assert_eq!((server.get(&get).ok(), text(&follow().ok())), (first, said));
+    let other = String::from_utf8(record.1[..line].to_vec()).unwrap().replacen("\"messages\"", "\"lessages\"", 1);
+    fs::write(&record.0, other).unwrap();
+    assert_eq!((server.get(&get).status, server.get(&get).status), (500, 404));
+    assert!(find(folder.path(), ".json.damaged").is_some());
+    server.send("DELETE", &get, &[], &[]).ok();
+    assert!(find(folder.path(), ".json.damaged").is_none());
 }

@@ -3,6 +3,7 @@
 //! A state consists of a slot's snapshot and the sampler's memory. With a folder, a separate thread also writes each state to a state file. `wingbeat
 //! generate` can read such files, too.
 
+mod files;
 mod writer;
 
 use super::options::StateOptions;
@@ -12,6 +13,7 @@ use crate::exec::wait::receive;
 use crate::sample::{self, Sampler};
 use crate::session::{LoadedState, Model, Snapshot, StateExtras, is_damaged, saved_tokens};
 use async_channel::{Receiver, Sender};
+use files::{EXTENSION, FileVersion, aside, version};
 use std::collections::HashMap;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -168,7 +170,8 @@ impl States {
             (Some(state), _) => Ok(state),
             // The file is read without the lock, so that other callers can continue.
             (None, Some(path)) => {
-                let state = State::load(&self.inner.model, &path).map_err(|e| self.inner.set_aside(&key, &path, e))?;
+                let read = version(&path);
+                let state = State::load(&self.inner.model, &path).map_err(|e| self.inner.set_aside(&key, &path, &read, e))?;
                 let state = Arc::new(state);
                 self.inner.hold(&mut self.inner.lock(), key, state.clone())?;
                 Ok(state)
@@ -229,7 +232,8 @@ impl States {
                         let bytes = file.metadata().map_or(0, |m| m.len());
                         all.push(StateInfo { name: name.into(), n_tokens: saved.n_tokens, bytes });
                     }
-                    Err(e) => _ = self.inner.set_aside(&(namespace.into(), name.into()), &path, e),
+                    // The request that uses the state puts its file aside if it is damaged.
+                    Err(e) => log::warn!("states: {e}"),
                 }
             }
         }
@@ -337,11 +341,11 @@ impl Inner {
     }
 
     /// Renames the file of a state if `e`, the error of reading it, means that it is damaged: the next save must not replace a file that its owner may
-    /// want to repair. Writes one line to the log. Returns the error, which then names the new file.
-    fn set_aside(&self, key: &Key, path: &Path, e: Error) -> Error {
+    /// want to repair. `read` is the version of the file that was read. Writes one line to the log. Returns the error, which then names the new file.
+    fn set_aside(&self, key: &Key, path: &Path, read: &Option<FileVersion>, e: Error) -> Error {
         let held = self.lock();
-        // A state that is being written replaces the file.
-        if !is_damaged(&e) || held.writing.contains_key(key) {
+        // Another caller may have replaced the damaged file, or replaces it now.
+        if !is_damaged(&e) || held.writing.contains_key(key) || version(path) != *read {
             log::warn!("states: {e}");
             return e;
         }
@@ -394,14 +398,6 @@ impl Held {
         all.extend(self.writing.iter().filter(|(key, _)| of(key)).map(|((_, name), (state, _))| (name.as_str(), &**state)));
         all.into_iter().map(|(name, state)| info(name, state)).collect()
     }
-}
-
-/// The extension of state files.
-const EXTENSION: &str = ".state";
-
-/// Returns the path of the file of a damaged state.
-fn aside(path: &Path) -> PathBuf {
-    path.with_extension("state.damaged")
 }
 
 fn key(namespace: &str, name: &str) -> Key {

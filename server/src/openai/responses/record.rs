@@ -5,6 +5,7 @@ use crate::app::App;
 use crate::failure::Answer;
 use crate::guard::Caller;
 use crate::states::{OF_RESPONSES, folder};
+use crate::store::DAMAGED;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -43,8 +44,16 @@ impl Record {
         if !is_id(id) {
             return Ok(None);
         }
-        let Some((content, _)) = app.states.store().get(&folder(engine, caller), &file(id)).await? else { return Ok(None) };
-        Ok(Some(serde_json::from_slice(&content).map_err(|e| Error::file(format!("the stored response is damaged: {e}")))?))
+        let (store, folder, file) = (app.states.store(), folder(engine, caller), file(id));
+        let Some((content, version)) = store.get(&folder, &file).await? else { return Ok(None) };
+        match serde_json::from_slice(&content) {
+            Ok(record) => Ok(Some(record)),
+            // A record of an older server has no checksum.
+            Err(e) => {
+                store.set_aside(&folder, &file, &version).await?;
+                Err(Error::file(format!("the stored response is damaged: {e}")).into())
+            }
+        }
     }
 
     /// Returns the messages to which the response answers: the whole conversation before the answer.
@@ -60,7 +69,9 @@ impl Record {
             return Ok(false);
         }
         app.states.delete(engine, caller, id).await?;
-        Ok(app.states.store().delete(&folder(engine, caller), &file(id)).await?)
+        let (store, folder, file) = (app.states.store(), folder(engine, caller), file(id));
+        let was_damaged = store.delete(&folder, &format!("{file}{DAMAGED}")).await?;
+        Ok(store.delete(&folder, &file).await? || was_damaged)
     }
 }
 
