@@ -1,12 +1,12 @@
-//! The bare form of a tool call: one JSON object without a tag or a fence, `{"name": "f", "arguments": {…}}`.
+//! The bare form of tool calls: a JSON object, or a JSON list of objects, without a tag or a fence, `{"name": "f", "arguments": {…}}`.
 
-use super::json::object;
+use super::json::value;
 use super::{Declared, Form, FormReading};
 
 pub struct BareForm;
 
 impl Form for BareForm {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading {
-        object(text, is_end, declared)
+        value(text, is_end, declared)
     }
 }

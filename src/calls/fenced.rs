@@ -1,4 +1,4 @@
-//! The short form of tool calls of RWKV-7 G1: a fenced block with one or more JSON objects.
+//! The short form of tool calls of RWKV-7 G1: a fenced block with JSON objects or lists.
 
 use super::json::{Frame, after, shifted};
 use super::{Declared, Form, FormReading};

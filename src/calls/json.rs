@@ -1,30 +1,32 @@
-//! Reads tool calls that are JSON objects with the keys `name` and `arguments`, in a longer text.
+//! Reads tool calls that are JSON objects with the keys `name` and `arguments`, and lists of such objects, in a longer text.
 
 use super::{Declared, FormReading};
 use crate::template::ToolCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use std::borrow::Cow;
 
 /// The maximum number of bytes of a tool call. A longer JSON object counts as text. Without a limit, the reader would wait forever for the end
 /// of an object that never ends.
 const MAX_BYTES: usize = 64 << 10;
 
 /// The keys that can come first in the object of a call.
-const KEYS: [&str; 4] = ["name", "arguments", "id", "type"];
+const KEYS: [&str; 7] = ["name", "arguments", "id", "type", "function", "tool_call", "tool_calls"];
 
-/// The JSON object of a call. Unknown keys are skipped.
+/// The JSON object of a call, or an object around calls, as in OpenAI's messages. Unknown keys are skipped.
 #[derive(Deserialize)]
 struct CallObject<'a> {
+    name: Option<String>,
     #[serde(borrow)]
-    name: Cow<'a, str>,
+    arguments: Option<&'a RawValue>,
+    #[serde(borrow, alias = "tool_call")]
+    function: Option<&'a RawValue>,
     #[serde(borrow)]
-    arguments: &'a RawValue,
+    tool_calls: Option<Vec<&'a RawValue>>,
 }
 
-/// A text that can begin with tool calls: one or more JSON objects, then a closing mark.
+/// A text that can begin with tool calls: one or more JSON objects or lists, then a closing mark.
 pub struct Frame<'a> {
-    /// The text to read. Blanks before an object are skipped.
+    /// The text to read. Blanks before an object or a list are skipped.
     pub text: &'a str,
     /// The closing mark, such as `</tool_call>`. The text may lack the mark. Empty if the form has no closing mark.
     pub close: &'a str,
@@ -33,17 +35,17 @@ pub struct Frame<'a> {
 }
 
 impl Frame<'_> {
-    /// Reads one or more objects and the closing mark. The number of bytes in the result counts from the beginning of `text` and includes the mark.
+    /// Reads one or more objects or lists and the closing mark. The number of bytes in the result counts from the beginning of `text` and includes the mark.
     pub fn calls(&self, declared: &Declared) -> FormReading {
         let (mut calls, mut n_read) = (Vec::new(), 0);
         loop {
             let rest = &self.text[n_read..];
             let begin = n_read + rest.len() - rest.trim_start().len();
             let rest = &self.text[begin..];
-            if !calls.is_empty() && !rest.starts_with('{') {
+            if !calls.is_empty() && !rest.starts_with(['{', '[']) {
                 break;
             }
-            match object(rest, self.is_end, declared) {
+            match value(rest, self.is_end, declared) {
                 FormReading::Calls(found, n) => {
                     calls.extend(found);
                     n_read = begin + n;
@@ -85,9 +87,14 @@ pub fn after<'a>(text: &'a str, mark: &str, is_end: bool) -> Result<&'a str, For
     }
 }
 
-/// Reads one call, a JSON object, at the beginning of a text. Returns [`FormReading::Text`] if the object is longer than 64 KiB or does not call a
-/// declared tool.
-pub fn object(text: &str, is_end: bool, declared: &Declared) -> FormReading {
+/// Reads a JSON object or a JSON list of calls at the beginning of a text.
+pub fn value(text: &str, is_end: bool, declared: &Declared) -> FormReading {
+    if text.starts_with('[') { list(text, is_end, declared) } else { object(text, is_end, declared) }
+}
+
+/// Reads the JSON object of one or more calls at the beginning of a text. Returns [`FormReading::Text`] if the object is longer than 64 KiB or does not
+/// call a declared tool.
+fn object(text: &str, is_end: bool, declared: &Declared) -> FormReading {
     let more = if is_end || text.len() > MAX_BYTES { FormReading::Text } else { FormReading::More };
     match begins(text, declared) {
         Some(false) => return FormReading::Text,
@@ -98,8 +105,8 @@ pub fn object(text: &str, is_end: bool, declared: &Declared) -> FormReading {
     if n > MAX_BYTES {
         return FormReading::Text;
     }
-    match call(&text[..n], declared) {
-        Some(call) => FormReading::Calls(vec![call], n),
+    match calls(&text[..n], declared) {
+        Some(calls) => FormReading::Calls(calls, n),
         None => FormReading::Text,
     }
 }
@@ -125,7 +132,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
     let Some(name) = after(&value, "\"")? else { return Some(false) };
     match name.split_once(['"', '\\']) {
-        // With an escape, the name can be any name. `call` compares it once it is complete.
+        // With an escape, the name can be any name. `calls` compares it once it is complete.
         Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
         Some((name, _)) => Some(declared.has(name)),
         None if declared.has_beginning(&name) => None,
@@ -133,8 +140,8 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
 }
 
-/// Returns the number of bytes of the object or list at the beginning of a text. Returns `None` if the closing bracket is missing.
-pub fn end(text: &str) -> Option<usize> {
+/// Returns the number of bytes of the object at the beginning of a text. Returns `None` if the closing bracket is missing.
+fn end(text: &str) -> Option<usize> {
     let (mut depth, mut is_string, mut is_escaped) = (0usize, false, false);
     for (i, byte) in text.bytes().enumerate() {
         if is_string {
@@ -156,29 +163,60 @@ pub fn end(text: &str) -> Option<usize> {
     None
 }
 
-/// Reads the complete object of a call. Returns `None` if the text is not a call of a declared tool with an object of arguments.
-fn call(text: &str, declared: &Declared) -> Option<ToolCall> {
-    let CallObject { name, arguments } = serde_json::from_str(text).ok()?;
+/// Reads the complete object of a call, or the complete object around calls. Returns `None` if a call does not name a declared tool or has no object of
+/// arguments.
+fn calls(text: &str, declared: &Declared) -> Option<Vec<ToolCall>> {
+    let object: CallObject<'_> = serde_json::from_str(text).ok()?;
+    match &object.tool_calls {
+        Some(all) if object.name.is_none() && object.function.is_none() && !all.is_empty() => {
+            all.iter().map(|one| single(serde_json::from_str(one.get()).ok()?, declared)).collect()
+        }
+        _ => Some(vec![single(object, declared)?]),
+    }
+}
+
+/// Reads an object with a name and arguments, or one with such an object as its `function`.
+fn single(object: CallObject<'_>, declared: &Declared) -> Option<ToolCall> {
+    match object.function {
+        Some(function) if object.name.is_none() => call(serde_json::from_str(function.get()).ok()?, declared),
+        _ => call(object, declared),
+    }
+}
+
+fn call(object: CallObject<'_>, declared: &Declared) -> Option<ToolCall> {
+    let (name, arguments) = (object.name?, object.arguments?.get());
     declared.has(&name).then_some(())?;
-    let arguments = arguments.get();
     // Some models write the arguments as a JSON text within a string.
     let within: Option<String> = serde_json::from_str(arguments).ok();
     let arguments = within.unwrap_or_else(|| arguments.to_string());
     let is_object = serde_json::from_str::<&RawValue>(&arguments).is_ok_and(|value| value.get().starts_with('{'));
-    is_object.then(|| ToolCall { name: name.into_owned(), arguments: arguments.trim().to_string() })
+    is_object.then(|| ToolCall { name, arguments: arguments.trim().to_string() })
 }
 
 /// Reads a JSON list of calls at the beginning of a text. If an item is not a call, the whole list counts as text.
 pub fn list(text: &str, is_end: bool, declared: &Declared) -> FormReading {
-    let Some(n) = end(text) else { return if is_end || text.len() > MAX_BYTES { FormReading::Text } else { FormReading::More } };
-    if n > MAX_BYTES {
-        return FormReading::Text;
-    }
-    let Ok(all) = serde_json::from_str::<Vec<&RawValue>>(&text[..n]) else { return FormReading::Text };
-    let calls: Option<Vec<ToolCall>> = all.iter().map(|one| call(one.get(), declared)).collect();
-    match calls {
-        Some(calls) if !calls.is_empty() => FormReading::Calls(calls, n),
-        _ => FormReading::Text,
+    let (mut calls, mut separator) = (Vec::new(), "[");
+    let mut rest = text;
+    loop {
+        let Some(after) = rest.strip_prefix(separator) else { return FormReading::Text };
+        rest = after.trim_start();
+        if text.len() - rest.len() > MAX_BYTES {
+            return FormReading::Text;
+        }
+        match object(rest, is_end, declared) {
+            FormReading::Calls(found, n) => {
+                calls.extend(found);
+                rest = rest[n..].trim_start();
+            }
+            other => return other,
+        }
+        let n_read = text.len() - rest.len();
+        match rest.bytes().next() {
+            _ if n_read >= MAX_BYTES => return FormReading::Text,
+            None => return if is_end { FormReading::Text } else { FormReading::More },
+            Some(b']') => return FormReading::Calls(calls, n_read + 1),
+            Some(_) => separator = ",",
+        }
     }
 }
 

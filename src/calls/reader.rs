@@ -1,5 +1,6 @@
 //! Separates calls from text while a model writes its answer.
 
+use super::value::{Extent, JsonValue};
 use super::{Declared, FORMS, FormReading};
 use crate::template::ToolCall;
 use std::ops::ControlFlow;
@@ -21,15 +22,17 @@ pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
+    /// The JSON value that the text is in. It is no call, so nothing in it is one: a call taken out of it would leave a piece of JSON as text.
+    within: Option<JsonValue>,
 }
 
 /// The characters with which a call can begin, in any form.
-const FIRST: [char; 4] = ['*', '`', '<', '{'];
+const FIRST: [char; 5] = ['*', '`', '<', '{', '['];
 
 impl CallReader {
     /// Makes a reader for calls of the `declared` tools. Without tools, all text stays text.
     pub fn new(declared: Declared) -> CallReader {
-        CallReader { declared, held: String::new() }
+        CallReader { declared, held: String::new(), within: None }
     }
 
     /// Appends text of the answer. Calls `on_piece` for each piece that later text cannot change. Returns `Break` if `on_piece` does.
@@ -46,7 +49,13 @@ impl CallReader {
     fn go(&mut self, is_end: bool, on_piece: &mut OnPiece<'_>) -> ControlFlow<()> {
         let held = std::mem::take(&mut self.held);
         let (mut from, mut at) = (0, 0);
-        while let Some(next) = held[at..].find(FIRST).filter(|_| !self.declared.is_empty()) {
+        while !self.declared.is_empty() {
+            if let Some(value) = &mut self.within {
+                let Extent::To(n) = value.read(&held[at..]) else { break };
+                at += n;
+                self.within = None;
+            }
+            let Some(next) = held[at..].find(FIRST) else { break };
             at += next;
             match self.read(&held[at..], is_end) {
                 FormReading::Calls(calls, n) => {
@@ -62,7 +71,10 @@ impl CallReader {
                     self.held = held[at..].into();
                     return if from < at { on_piece(AnswerPiece::Text(&held[from..at])) } else { ControlFlow::Continue(()) };
                 }
-                _ => at += 1,
+                _ => match JsonValue::new(held.as_bytes()[at]) {
+                    Some(value) => self.within = Some(value),
+                    None => at += 1,
+                },
             }
         }
         if from < held.len() { on_piece(AnswerPiece::Text(&held[from..])) } else { ControlFlow::Continue(()) }

@@ -27,7 +27,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Pairs of an answer with calls and the expected result of `read`.
-const CALLS: [(&str, &str); 28] = [
+const CALLS: [(&str, &str); 40] = [
     ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```", "@f {}@"),
     ("**Tool Call:**\n```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\n    \"a\": [1]\n  }\n}\n```", "@f {\n    \"a\": [1]\n  }@"),
     ("I look.\n\n**Tool Call:**\n```json\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n```\n", "I look.\n\n@f {\"a\":1}@\n"),
@@ -67,11 +67,29 @@ const CALLS: [(&str, &str); 28] = [
     ("{\"name\":\"\\u0066\",\"arguments\":{}}", "@f {}@"),
     ("First {\"name\":\"f\",\"arguments\":{}} then {\"name\":\"get_weather\",\"arguments\":{}}.", "First @f {}@ then @get_weather {}@."),
     ("{{\"name\":\"f\",\"arguments\":{}}", "{@f {}@"),
+    ("**Tool Call:**\n```json\n[{\"name\": \"f\", \"arguments\": {}}]\n```", "@f {}@"),
+    (
+        "**Tool Call:**\n[\n  {\"name\": \"f\", \"arguments\": {\"a\": [1]}},\n  {\"name\": \"f\", \"arguments\": {}}\n]\nDone",
+        "@f {\"a\": [1]}@@f {}@\nDone",
+    ),
+    ("I call [{\"name\": \"f\", \"arguments\": {}} , {\"name\":\"f\",\"arguments\":{\"b\":\"]\"}}].", "I call @f {}@@f {\"b\":\"]\"}@."),
+    ("<tool_call>[{\"name\": \"f\", \"arguments\": {}}]</tool_call>", "@f {}@"),
+    ("{\"type\": \"function\", \"function\": {\"name\": \"f\", \"arguments\": \"{}\"}}", "@f {}@"),
+    ("```json\n{\"tool_call\": {\"name\": \"f\", \"arguments\": {}}}\n```", "@f {}@"),
+    (
+        "{\"tool_calls\": [{\"id\": \"1\", \"function\": {\"name\": \"f\", \"arguments\": {}}}, {\"name\": \"f\", \"arguments\": {\"a\": 1}}]}",
+        "@f {}@@f {\"a\": 1}@",
+    ),
+    ("{\"a\": 1} {\"name\":\"f\",\"arguments\":{}} [2]", "{\"a\": 1} @f {}@ [2]"),
+    ("a [link](x) [ ] {\"a\": b {\"name\":\"f\",\"arguments\":{}}", "a [link](x) [ ] {\"a\": b @f {}@"),
+    ("{\" opens an object.\n<tool_call>{\"name\": \"f\", \"arguments\": {}}</tool_call>", "{\" opens an object.\n@f {}@"),
+    ("[\"a quote\n{\"name\": \"f\", \"arguments\": {}}", "[\"a quote\n@f {}@"),
+    ("[{\"name\": \"x\"}] {\"name\":\"f\",\"arguments\":{}}", "[{\"name\": \"x\"}] @f {}@"),
     ("*`<{ {\"name\":\"x\"} {\"name\":\"f\",\"arguments\":{}}", "*`<{ {\"name\":\"x\"} @f {}@"),
 ];
 
 /// Answers without a call. Many of these answers look like calls.
-const TEXTS: [&str; 22] = [
+const TEXTS: [&str; 30] = [
     "",
     "Hello **there** `x` <b> {y}",
     "**Tool Call:**",
@@ -94,6 +112,14 @@ const TEXTS: [&str; 22] = [
     "{\"name\": \"f\", \"arguments\": \"a b\"}",
     "{\"name\": \" f\", \"arguments\": {}}",
     "f\n{\"a\": 1}",
+    "{\"a\": {\"name\": \"f\", \"arguments\": {}}}",
+    "```json\n{\"a\": [{\"name\": \"f\", \"arguments\": {}}]}\n```",
+    "[1, {\"name\": \"f\", \"arguments\": {}}]",
+    "[{\"name\": \"f\", \"arguments\": {}}, {\"name\": \"g\", \"arguments\": {}}]",
+    "[{\"name\": \"f\", \"arguments\": {}}, 1]",
+    "{\"name\": \"g\", \"arguments\": {\"name\": \"f\", \"arguments\": {}}}",
+    "{\"tool_calls\": []} {\"function\": \"f\"} {\"tool_calls\": [{\"name\": \"g\", \"arguments\": {}}]}",
+    "[{\"name\": \"f\", \"arguments\": {}},",
 ];
 
 #[test]

@@ -16,7 +16,7 @@ impl Form for WrittenForm {
             Err(reading) => return reading,
         };
         let n = text.len() - rest.len();
-        let reading = match rest.starts_with('{') {
+        let reading = match rest.starts_with(['{', '[']) {
             true => Frame { text: rest, close: "", is_end }.calls(declared),
             false => FencedForm.read(rest, is_end, declared),
         };
