@@ -27,9 +27,18 @@ pub struct Branch {
     pub chat: TextState,
     /// The last message. `None` before the first message, and if it cannot be answered again, for example after an undo.
     pub request: Option<TurnRequest>,
-    /// For each turn that can be taken back, oldest first: the state and the number of turns before it. The number of states that the engine can hold
-    /// limits the list.
-    pub undo: VecDeque<(TextState, usize)>,
+    /// The states before the turns that can be taken back, oldest first.
+    pub undo: VecDeque<TurnStart>,
+    pub n_turns: usize,
+}
+
+/// The state before a turn, whose tokens are the first `n_tokens` tokens of [`Branch::chat`].
+#[derive(Clone)]
+pub struct TurnStart {
+    /// `None` for the empty state, and for a state that the engine no longer holds. An undo prefills such a state again.
+    pub pinned: Option<Pinned>,
+    pub n_tokens: usize,
+    /// The number of turns before the turn.
     pub n_turns: usize,
 }
 
@@ -93,7 +102,7 @@ impl Branch {
     pub fn replied(&mut self, chat: TextState, request: &mut TurnRequest) {
         let before = std::mem::replace(&mut self.chat, chat);
         if !request.is_answered {
-            self.undo.push_back((before, self.n_turns));
+            self.undo.push_back(TurnStart { pinned: before.pinned, n_tokens: before.tokens.len(), n_turns: self.n_turns });
             request.is_answered = true;
         }
         self.n_turns = request.n_turns.saturating_add(1);

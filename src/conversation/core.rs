@@ -25,12 +25,19 @@ pub type OnRead = Box<dyn FnMut(usize, usize) + Send>;
 /// A point of a text from which the model can continue. Clones share the state that the engine holds.
 #[derive(Clone)]
 pub struct TextState {
-    /// The state after `tokens`. `None` for the empty state.
+    /// The state after `tokens`. `None` for the empty state, and for a state that is kept as tokens only.
     pub pinned: Option<Pinned>,
     /// All tokens of the text up to this point.
     pub tokens: Vec<u32>,
     /// The change that applies to the logits before the next token is sampled.
     pub change: Change,
+}
+
+impl TextState {
+    /// Returns whether the state must be prefilled again: it has tokens, and the engine does not hold it.
+    pub fn is_dropped(&self) -> bool {
+        self.pinned.is_none() && !self.tokens.is_empty()
+    }
 }
 
 /// Arguments of [`Core::draw`].

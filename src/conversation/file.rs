@@ -2,8 +2,9 @@
 
 use super::Conversation;
 use super::core::Core;
+use super::saved_turns::SavedTurns;
 use crate::chat::{Format, InitialPrompt, Settings};
-use crate::error::{Error, Result, short, with_place};
+use crate::error::{Error, Kind, Result, short, with_place};
 use crate::sample::Memory;
 use crate::session::{Snapshot, StateExtras};
 use crate::template::{Message, Tool};
@@ -43,6 +44,9 @@ pub struct SavedConversation {
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(super) add_bos: bool,
     pub(super) settings: BTreeMap<String, String>,
+    /// The states before the last turn of a conversation in lines.
+    #[serde(default, skip_serializing_if = "SavedTurns::is_empty")]
+    pub earlier: SavedTurns,
 }
 
 /// The contents of a saved conversation.
@@ -73,6 +77,7 @@ impl SavedConversation {
             thinking: format.thinking().map(|thinking| thinking.name().into()),
             add_bos: format.has_bos(),
             settings: settings.map(|(name, _)| (name.into(), said(name))).collect(),
+            earlier: SavedTurns::default(),
         }
     }
 
@@ -172,13 +177,14 @@ impl Conversation {
     pub fn load(&mut self, path: &Path) -> Result<()> {
         self.core.go_on();
         let loaded = SavedConversation::load(&self.core, path)?;
-        let format = loaded.record.format(&self.core).map_err(|e| e.at(path.display()))?;
+        let at = |e: Error| if e.kind == Kind::File { e.at(path.display()) } else { e };
+        let format = loaded.record.format(&self.core).map_err(at)?;
         let (settings, draws) = (loaded.settings.clone(), loaded.draws);
         if format.lines().is_some() == self.format().lines().is_some() {
-            self.mode.load(&mut self.core, format, loaded)?;
+            self.mode.load(&mut self.core, format, loaded).map_err(at)?;
         } else {
             let mut mode = Self::mode(&mut self.core, format.clone())?;
-            mode.load(&mut self.core, format, loaded)?;
+            mode.load(&mut self.core, format, loaded).map_err(at)?;
             self.mode = mode;
         }
         (self.core.settings, self.core.draws) = (settings, draws);

@@ -4,11 +4,12 @@
 //! `chat_pre` before it. All branches share `gen_0` before the last free text (outside the conversation) and `gen_1` after it.
 
 use super::Answer;
-use super::branch::{Branch, TurnRequest, begin, close, reply, until_broken};
+use super::branch::{Branch, TurnRequest, TurnStart, begin, close, reply, until_broken};
 use super::branches::{Branches, Named};
 use super::core::{Core, DrawArgs, TextState};
 use super::file::{Loaded, SavedConversation};
 use super::mode::{Mode, OneOffPrompt, View};
+use super::saved_turns::{SavedTurns, read_again};
 use super::schedule::{Change, Schedule};
 use crate::chat::format::{LEAD, Lines, folded};
 use crate::chat::rules::AnswerPlace;
@@ -83,16 +84,20 @@ impl InLines {
         Ok(InLines { branches, gen_0: None, gen_1: None, free: FreeText::default() })
     }
 
-    /// Makes room for `n` further states of the engine. Drops undo steps, the oldest first, then messages that could be answered again. If this would
-    /// not suffice, drops nothing and returns a `Memory` error.
+    /// Makes room for `n` further states of the engine. Drops states before earlier turns, the oldest first, then states of messages that could be
+    /// answered again. An undo or a retry prefills a dropped state again. If this would not suffice, drops nothing and returns a `Memory` error.
     fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
         if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());
         }
         while core.engine.n_unpinned() < n {
-            if self.branches.all_mut().find_map(|branch| branch.undo.pop_front()).is_none() {
-                self.branches.all_mut().find_map(|branch| branch.request.take()).ok_or_else(no_room)?;
+            let undo = |branch: &mut Branch| branch.undo.iter_mut().find_map(|start| start.pinned.take());
+            let request = |branch: &mut Branch| branch.request.as_mut()?.states_mut().find_map(|state| state.pinned.take());
+            let mut dropped = self.branches.all_mut().find_map(undo);
+            if dropped.is_none() {
+                dropped = self.branches.all_mut().find_map(request);
             }
+            dropped.ok_or_else(no_room)?;
         }
         Ok(())
     }
@@ -101,12 +106,20 @@ impl InLines {
     fn n_spare(&mut self) -> usize {
         let mut uses: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for branch in self.branches.all_mut() {
-            let request = branch.request.iter().flat_map(|request| [Some(&request.prompt), request.lead.as_ref().map(|(lead, _)| lead)]);
-            for pinned in branch.undo.iter().map(|(state, _)| state).chain(request.flatten()).filter_map(|state| state.pinned.as_ref()) {
+            let request = branch.request.iter_mut().flat_map(TurnRequest::states_mut).filter_map(|state| state.pinned.as_ref());
+            for pinned in branch.undo.iter().filter_map(|start| start.pinned.as_ref()).chain(request) {
                 uses.entry(pinned.id()).or_insert((0, pinned.n_handles())).0 += 1;
             }
         }
         uses.values().filter(|(spare, all)| spare == all).count()
+    }
+
+    /// Prefills the states of a request that were dropped or not in the conversation's file.
+    fn asked_again(&mut self, core: &mut Core, request: &mut TurnRequest) -> Result<()> {
+        if request.states_mut().any(|state| state.is_dropped()) {
+            self.make_room(core, 3)?;
+        }
+        request.read_again(core, &self.branches.here.init)
     }
 
     /// Samples a reply to the message `request`, and replaces an earlier reply to this message.
@@ -161,7 +174,7 @@ impl Mode for InLines {
 
     fn retry(&mut self, core: &mut Core, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         let Some(mut request) = self.branches.here.request.take() else { return Ok(None) };
-        let answer = self.answer_to(core, &mut request, on_part);
+        let answer = self.asked_again(core, &mut request).and_then(|()| self.answer_to(core, &mut request, on_part));
         self.branches.here.request = Some(request);
         answer.map(Some)
     }
@@ -211,12 +224,19 @@ impl Mode for InLines {
         Ok(())
     }
 
-    fn undo(&mut self, _core: &Core) -> Result<()> {
-        let branch = &mut self.branches.here;
-        let (before, n_turns) = branch.undo.pop_back().ok_or_else(|| match branch.n_turns {
+    fn undo(&mut self, core: &mut Core) -> Result<()> {
+        let branch = &self.branches.here;
+        let TurnStart { pinned, n_tokens, n_turns } = branch.undo.back().cloned().ok_or_else(|| match branch.n_turns {
             0 => Error::input("the conversation has no turn to take back"),
             _ => Error::input("the last turn cannot be taken back: the state before it was not kept"),
         })?;
+        let before = TextState { pinned, tokens: branch.chat.tokens[..n_tokens].to_vec(), change: Change::default() };
+        if before.is_dropped() {
+            self.make_room(core, 1)?;
+        }
+        let before = read_again(core, &self.branches.here.init, &before)?;
+        let branch = &mut self.branches.here;
+        branch.undo.pop_back();
         (branch.chat, branch.n_turns, branch.request) = (before, n_turns, None);
         Ok(())
     }
@@ -263,6 +283,7 @@ impl Mode for InLines {
         let record = SavedConversation {
             names: Some([user, bot, interface]),
             init_prompt,
+            earlier: SavedTurns::of(branch),
             ..SavedConversation::new(core, &branch.format, &branch.system, branch.n_turns)
         };
         record.save(core, &core.engine.copy_of(branch.chat.pinned.as_ref())?, &branch.chat.tokens, path)
@@ -273,7 +294,9 @@ impl Mode for InLines {
         let Loaded { snapshot, tokens, record, .. } = loaded;
         let chat = TextState { pinned: Some(core.engine.pin(snapshot)?), tokens, change: Change::default() };
         let init = begin(core, &format, &record.system)?;
-        self.branches.here = Branch { n_turns: record.n_turns, chat, ..Branch::new(format, record.system, init) };
+        let mut branch = Branch { n_turns: record.n_turns, chat, ..Branch::new(format, record.system, init) };
+        record.earlier.restore(&mut branch, core.model().facts().n_vocab)?;
+        self.branches.here = branch;
         Ok(())
     }
 }

@@ -269,7 +269,7 @@ impl Mode for InMessages {
         Ok(())
     }
 
-    fn undo(&mut self, core: &Core) -> Result<()> {
+    fn undo(&mut self, core: &mut Core) -> Result<()> {
         let here = &mut self.branches.here;
         let before = here.turns.last().copied().ok_or_else(|| Error::input("the conversation has no turn to take back"))?;
         here.go_back(core, before);

@@ -1,7 +1,7 @@
 //! A conversation with a model: messages and answers, free texts (texts outside the conversation), branches, undo, files.
 //!
 //! The commands of ChatRWKV (the reference chat program) are methods here, and prefill exactly the same tokens. Where ChatRWKV saves a state, the
-//! [engine](crate::engine) holds the state. So returning to a state is exact to the bit. This module neither reads from a terminal nor parses
+//! [engine](crate::engine) holds the state, or prefills its tokens again if it had to drop it. This module neither reads from a terminal nor parses
 //! commands.
 
 mod begin;
@@ -14,6 +14,7 @@ mod grammar;
 mod lines;
 mod messages;
 mod mode;
+mod saved_turns;
 mod schedule;
 #[cfg(test)]
 mod tests;
@@ -303,9 +304,10 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the state before the turn was dropped to make room for other states.
+    /// `Input` if there is no turn, or if the file of the conversation is of an earlier version; the errors of every [method that prefills](Self).
     pub fn undo(&mut self) -> Result<()> {
-        self.mode.undo(&self.core)
+        self.core.go_on();
+        self.mode.undo(&mut self.core)
     }
 
     /// Copies the current branch to a new branch and switches to it.

@@ -48,7 +48,7 @@ pub trait Mode: Send {
         Err(no_tools())
     }
     fn set_thinking(&mut self, thinking: Thinking) -> Result<()>;
-    fn undo(&mut self, core: &Core) -> Result<()>;
+    fn undo(&mut self, core: &mut Core) -> Result<()>;
     fn view(&self) -> View<'_>;
     fn branches_mut(&mut self) -> &mut dyn Named;
     fn remove(&mut self, name: &str) -> Result<()>;
