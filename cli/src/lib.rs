@@ -72,6 +72,7 @@ mod tool_options;
 mod values;
 mod variables;
 mod version;
+mod word_wrap;
 // Errors about files contain the operating system's wording, so this test runs only on Linux.
 #[cfg(all(test, target_os = "linux"))]
 mod wording;

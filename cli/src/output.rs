@@ -1,12 +1,14 @@
 //! Writes to stdout and stderr. A closed pipe is not an error. Control characters that a model generated are escaped on a terminal.
 
 use super::Failure;
-use super::style::{Color, DIM, explained, marked, painted};
+use super::style::{Color, DIM, explained, marked, painted, understood};
+use super::word_wrap::WordWrap;
 use clap::builder::styling::Style;
 use serde::Serialize;
 use std::borrow::Cow;
 use std::fmt;
 use std::io::{self, IsTerminal, StdoutLock, Write};
+use terminal_size::{Width, terminal_size_of};
 use wingbeat::error::Error;
 use wingbeat::low_level::front_end::escaped;
 
@@ -18,19 +20,33 @@ pub struct Output {
     raw: bool,
     /// True if the last write ended a line.
     at_line_start: bool,
+    /// Breaks the lines of texts between words. `None` if the terminal breaks lines anywhere.
+    wrap: Option<WordWrap>,
 }
 
 impl Output {
     /// Locks standard output. If `raw`, control characters are printed unchanged on a terminal.
     pub fn new(raw: bool) -> Output {
         let out = io::stdout().lock();
-        Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true }
+        Output { is_terminal: io::stdout().is_terminal(), out, raw, at_line_start: true, wrap: None }
+    }
+
+    /// Makes the output break lines between words if it is a terminal that shows control characters as escapes.
+    pub fn wrapped(mut self) -> Output {
+        self.wrap = (self.is_terminal && !self.raw && understood()).then(WordWrap::default);
+        self
     }
 
     /// Prints text from a model or a file, and flushes the output. Control characters are escaped on a terminal, unless `raw` is set.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
-        self.bytes(shown.as_bytes())
+        match (&mut self.wrap, terminal_size_of(io::stdout())) {
+            (Some(wrap), Some((Width(columns), _))) => {
+                let shown = wrap.wrapped(&shown, columns.into());
+                self.bytes(shown.as_bytes())
+            }
+            _ => self.bytes(shown.as_bytes()),
+        }
     }
 
     /// Prints text in a style. The caller must have checked that standard output shows styles.
@@ -58,6 +74,7 @@ impl Output {
 
     fn whole(&mut self, line: &str) -> Result<(), Failure> {
         self.at_line_start = true;
+        self.wrap.iter_mut().for_each(WordWrap::at_line_start);
         check(writeln!(self.out, "{line}"))
     }
 

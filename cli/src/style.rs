@@ -42,7 +42,7 @@ impl Color {
 }
 
 /// Returns whether the terminal shows colours when it receives escape sequences. On Windows, first tries to turn this on.
-fn understood() -> bool {
+pub fn understood() -> bool {
     anstyle_query::term_supports_ansi_color() || anstyle_query::windows::enable_ansi_colors() == Some(true)
 }
 

@@ -39,7 +39,7 @@ pub struct Screen {
 impl Screen {
     pub fn new(shows: OutputMode, color: Color, raw: bool) -> Screen {
         Screen {
-            out: Output::new(raw),
+            out: Output::new(raw).wrapped(),
             shows,
             is_terminal: [stdout().is_terminal(), stderr().is_terminal()],
             is_coloured: color.suits(&stdout()),
