@@ -3,13 +3,19 @@
 //!
 //! The measurement runs the models' own kernels on large matrices, so the rates are below the vendor's figures.
 
-use crate::report::{DeviceRates, MEASURED};
+use crate::report::{DecodeCost, DeviceRates, MEASURED};
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
 use std::sync::Arc;
+use std::time::Instant;
 use wingbeat::error::Result;
-use wingbeat::low_level::exec::gpu::Device;
+use wingbeat::low_level::arch;
+use wingbeat::low_level::exec::gpu::{AdapterKind, Device};
 use wingbeat::low_level::exec::products::{Products, Timer, timer_on_cpu};
-use wingbeat::low_level::exec::{ChosenDevice, DeviceDecision, host_memory};
-use wingbeat::low_level::quant;
+use wingbeat::low_level::exec::{ChosenDevice, DeviceDecision, FloatChoice, host_memory};
+use wingbeat::low_level::quant::{self, Float};
+use wingbeat::low_level::sample::{Sampler, Sampling};
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Text, embedded};
 use wingbeat::low_level::tape::{MatrixPart, Rows, Tape};
 
 /// The number of rows in each measured matrix. A matrix has `ROWS` rows and `K` columns, and takes 64 MiB in f16: less than any adapter's limit on
@@ -55,10 +61,16 @@ fn tape(n: usize, rows: usize, k: usize) -> Tape {
     tape
 }
 
-/// The number of small products whose time is the time of a word beside its reads.
-const WORDS: usize = 64;
+/// The number of small products whose time is the time of a product beside its reads.
+const SMALL_PRODUCTS: usize = 64;
 /// The number of rows and columns of a small product's matrix.
 const SMALL: usize = 64;
+/// The number of tokens that the embedded model decodes to measure the time of a word.
+const DECODED: usize = 16;
+/// The number of rows and columns of a matrix whose rate of reading is measured. Matrices of models with 0.1 to 3 billion parameters have about this
+/// many columns.
+const WORD_ROWS: usize = 32768;
+const WORD_K: usize = 1024;
 
 /// Measures the rates from which the speed of decoding is estimated, in each format of [`MEASURED`]. Takes a few seconds.
 ///
@@ -69,31 +81,54 @@ pub fn rates(choice: &DeviceDecision) -> Result<DeviceRates> {
         ChosenDevice::Gpu(adapter) => (Some(Arc::new(Device::open(adapter, false)?)), adapter.name.clone(), adapter.memory()),
         ChosenDevice::Cpu => (None, "cpu".into(), host_memory()),
     };
+    let is_software = matches!(&choice.chosen, ChosenDevice::Gpu(adapter) if adapter.kind == AdapterKind::Cpu);
     // A test build computes slowly on the CPU.
-    let rows = if device.is_none() && cfg!(debug_assertions) { ROWS / 16 } else { ROWS };
-    // Fewer matrices than for the ceiling, because they are encoded on the CPU.
-    let n = match &device {
-        Some(device) if !device.is_slow => 4,
-        Some(_) => 1,
-        None => 2,
-    };
+    let rows = if device.is_none() && cfg!(debug_assertions) { WORD_ROWS / 16 } else { WORD_ROWS };
+    // Fewer matrices than for the ceiling, because they are encoded on the CPU. All weights of a format together are larger than the caches.
+    let n_f16 = if device.as_ref().is_some_and(|device| !device.is_slow) { 4 } else { 2 };
     let timer = |tape: Tape| -> Result<Timer> {
         match &device {
             Some(device) => Products::load(device, tape)?.timer(),
             None => timer_on_cpu(tape),
         }
     };
-    let word = timer(tape(WORDS, SMALL, SMALL))?.best_of(REPEATS, 1)? / WORDS as f64;
+    let product = timer(tape(SMALL_PRODUCTS, SMALL, SMALL))?.best_of(REPEATS, 1)? / SMALL_PRODUCTS as f64;
     let rate = |format: &&'static str| {
-        let mut tape = tape(n, rows, K);
-        tape.store_as(quant::find(format)?);
-        let bytes: usize = tape.matrices.iter().map(|m| m.size_bytes()).sum();
-        // What the products take beside their reads is counted as the time of their words.
+        let of_format = |n: usize| -> Result<(Tape, usize)> {
+            let mut tape = tape(n, rows, WORD_K);
+            tape.store_as(quant::find(format)?);
+            let bytes = tape.matrices.iter().map(|m| m.size_bytes()).sum();
+            Ok((tape, bytes))
+        };
+        let n = (2 * n_f16 * rows * WORD_K).div_ceil(of_format(1)?.1);
+        let (tape, bytes) = of_format(n)?;
         let seconds = timer(tape)?.best_of(REPEATS, 1)?;
-        Ok((format.to_string(), bytes as f64 / (seconds - n as f64 * word).max(seconds / 2.0) / 1e9))
+        Ok((format.to_string(), bytes as f64 / (seconds - n as f64 * product).max(seconds / 2.0) / 1e9))
     };
-    let read_gb_s = MEASURED.iter().map(rate).collect::<Result<_>>()?;
-    Ok(DeviceRates { id: choice.id.clone(), name, memory_bytes: memory.map(|m| m.total), read_gb_s, word_us: 1e6 * word })
+    let read_gb_s: BTreeMap<String, f64> = MEASURED.iter().map(rate).collect::<Result<_>>()?;
+    let word_us = 1e6 * seconds_per_word(choice, read_gb_s["f16"])?;
+    Ok(DeviceRates { id: choice.id.clone(), name, is_software, memory_bytes: memory.map(|m| m.total), read_gb_s, word_us })
+}
+
+/// Measures the time that a word takes beside its reads of weights: the mean of the words of the embedded model, whose weights are read in no time.
+fn seconds_per_word(choice: &DeviceDecision, read_gb_s: f64) -> Result<f64> {
+    let options = Options { device: choice.id.parse()?, dtype: FloatChoice::Exactly(Float::F16), ..Options::default() };
+    let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?;
+    let mut session = Session::new(&model, 1)?;
+    let slot = session.open()?;
+    session.prefill(slot, &[1])?;
+    let mut best = f64::INFINITY;
+    for _ in 0..REPEATS {
+        let limits = Limits { stop_ids: Some(Vec::new()), ..Limits::new(DECODED + 1) };
+        let mut text = [Text::after(slot, Sampler::new(Sampling::greedy(0)), &limits)];
+        let started = Instant::now();
+        session.continue_many(&mut text, &mut |_| ControlFlow::Continue(()))?;
+        best = best.min(started.elapsed().as_secs_f64() / DECODED as f64);
+    }
+    let mut tape = Tape::new();
+    arch::detect(&embedded()?)?.record(&mut tape);
+    let cost = DecodeCost::of(&mut tape);
+    Ok((best - cost.bytes_per_token["f16"] as f64 / (read_gb_s * 1e9)).max(0.0) / cost.n_words as f64)
 }
 
 pub fn read_gb_s(products: &Products) -> Result<f64> {

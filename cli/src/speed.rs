@@ -24,14 +24,14 @@ pub fn measure(choice: &DeviceDecision, folder: Option<&Path>) -> Result<DeviceR
     Ok(rates)
 }
 
-/// Returns the rates in `folder`, of `device` or, without a device, of the first GPU, else of the CPU. `None` if they were not measured.
+/// Returns the rates in `folder`: of `device`, or without a device, of the device that models run on. `None` if they were not measured.
 pub fn known(folder: &Path, device: Option<&str>) -> Option<DeviceRates> {
     let all = kept(folder);
     let wanted = device.map(|device| if device == "gpu" { "gpu:0" } else { device }).filter(|device| *device != "auto");
     match wanted {
         Some(id) => all.get(id).cloned(),
         // `cpu` is before `gpu:0`.
-        None => all.into_values().max_by_key(|rates| rates.id == "gpu:0"),
+        None => all.into_values().filter(|rates| !rates.is_software).max_by_key(|rates| rates.id == "gpu:0"),
     }
 }
 
@@ -60,6 +60,7 @@ mod tests {
         let rates = |id: &str| DeviceRates {
             id: id.into(),
             name: id.into(),
+            is_software: false,
             memory_bytes: None,
             read_gb_s: [("f16".to_string(), 10.0)].into(),
             word_us: 1.0,
@@ -74,6 +75,10 @@ mod tests {
         write(&["cpu", "gpu:0", "gpu:1"]);
         assert_eq!((found(None).as_deref(), found(Some("cpu")).as_deref()), (Some("gpu:0"), Some("cpu")));
         assert_eq!((found(Some("gpu")).as_deref(), found(Some("auto")).as_deref()), (Some("gpu:0"), Some("gpu:0")));
+        let mut all: BTreeMap<_, _> = ["cpu", "gpu:0"].map(|id| (id.to_string(), rates(id))).into();
+        all.get_mut("gpu:0").unwrap().is_software = true;
+        std::fs::write(folder.path().join(FILE), serde_json::to_string(&all).unwrap()).unwrap();
+        assert_eq!((found(None).as_deref(), found(Some("gpu")).as_deref()), (Some("cpu"), Some("gpu:0")));
         std::fs::write(folder.path().join(FILE), "damaged").unwrap();
         assert_eq!(found(None), None);
     }

@@ -19,6 +19,8 @@ pub struct DeviceRates {
     /// `gpu:N` or `cpu`.
     pub id: String,
     pub name: String,
+    /// True for a software adapter, which models run on only if one asks for it.
+    pub is_software: bool,
     /// The size of the device's memory in bytes. `None` if unknown.
     pub memory_bytes: Option<u64>,
     /// The rate at which products with one vector read weights, in GB/s, by weight format.
@@ -108,7 +110,7 @@ mod tests {
 
     fn rates(gb_s: f64, word_us: f64, memory_bytes: Option<u64>) -> DeviceRates {
         let read_gb_s = MEASURED.iter().map(|format| (format.to_string(), gb_s)).collect();
-        DeviceRates { id: "gpu:0".into(), name: "A".into(), memory_bytes, read_gb_s, word_us }
+        DeviceRates { id: "gpu:0".into(), name: "A".into(), is_software: false, memory_bytes, read_gb_s, word_us }
     }
 
     #[test]

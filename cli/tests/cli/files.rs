@@ -60,7 +60,7 @@ fn inspect_adds_up_the_memory() {
 #[test]
 fn inspect_estimates_the_speed_of_a_measured_machine() {
     let cache = tempfile::tempdir().unwrap();
-    let rates = r#"{"cpu":{"id":"cpu","name":"cpu","memory_bytes":null,"read_gb_s":{"f16":10.0,"i8":10.0,"i4":10.0},"word_us":0.0}}"#;
+    let rates = r#"{"cpu":{"id":"cpu","name":"cpu","is_software":false,"memory_bytes":null,"read_gb_s":{"f16":10.0,"i8":10.0,"i4":10.0},"word_us":0.0}}"#;
     std::fs::write(cache.path().join("rates.json"), rates).unwrap();
     let report = json(&run_with(cache.path(), "inspect --json"));
     assert_eq!((report["speed"]["estimate"].as_bool(), report["speed"]["device"].as_str()), (Some(true), Some("cpu")));
