@@ -1,5 +1,6 @@
 //! Reads lines of input on a separate thread, so that the main thread can generate texts while a slow pipe has no new line.
 
+use crate::prompt::{is_utf16, utf16};
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 use std::path::Path;
@@ -148,6 +149,10 @@ fn send(mut from: impl BufRead, place: &Path, to: &SyncSender<Result<NumberedLin
     for number in 1.. {
         let line = read(&mut from).map_err(|e| Error::io(e, place)).transpose();
         let Some(line) = line else { return };
+        let line = match line {
+            Ok(Some(bytes)) if number == 1 && is_utf16(&bytes) => Err(utf16().at(place.display())),
+            line => line,
+        };
         let is_last = line.is_err();
         // Editors on Windows put a byte order mark before a text.
         let line = line.map(|bytes| bytes.map(|bytes| if number == 1 { without_mark(bytes) } else { bytes }));

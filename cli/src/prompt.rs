@@ -205,11 +205,25 @@ pub fn parse_ids(text: &str) -> Result<Vec<u32>> {
 
 /// Converts bytes in UTF-8 to a text and removes a byte order mark.
 pub fn utf8(bytes: Vec<u8>) -> Result<String> {
+    if is_utf16(&bytes) {
+        return Err(utf16());
+    }
     String::from_utf8(without_mark(bytes)).map_err(|e| {
         let at = e.utf8_error().valid_up_to();
-        Error::input(format!("expected UTF-8 text, found the invalid byte {:#04x} at byte {at}", e.as_bytes()[at]))
-            .hint("convert the text to UTF-8 first, for example with iconv")
+        Error::input(format!("expected UTF-8 text, found the invalid byte {:#04x} at byte {at}", e.as_bytes()[at])).hint(CONVERT)
     })
+}
+
+const CONVERT: &str = "convert the text to UTF-8 first, for example with iconv";
+
+/// Returns whether a text begins like UTF-16: with a byte order mark, or with two ASCII characters of two bytes each.
+pub fn is_utf16(text: &[u8]) -> bool {
+    matches!(text, [0xff, 0xfe, ..] | [0xfe, 0xff, ..] | [0, 1..=0x7f, 0, 1..=0x7f, ..] | [1..=0x7f, 0, 1..=0x7f, 0, ..])
+}
+
+/// Returns the error for a text in UTF-16.
+pub fn utf16() -> Error {
+    Error::input("expected UTF-8 text, found UTF-16").hint(CONVERT)
 }
 
 #[cfg(test)]

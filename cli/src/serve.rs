@@ -151,8 +151,8 @@ pub fn run(args: Args) -> Outcome {
     let states = states(&args, &models)?;
     let options = ServeOptions { tuned: states.iter().map(|(name, _)| name.clone()).collect(), ..options };
     // A wrong path is reported before the server accepts requests.
-    for (_, source, _) in &mut models {
-        *source = resolved(source)?;
+    for (name, source, _) in &mut models {
+        *source = resolved(source).map_err(|e| as_given(e, argument(&args, name).as_deref()))?;
     }
     args.reranker.iter().chain(&args.speculate.draft).try_for_each(|path| published::resolved(path).map(drop))?;
     args.speculate.speculation()?;
@@ -162,7 +162,9 @@ pub fn run(args: Args) -> Outcome {
         let args = args.clone();
         // The states belong to the first model that generates text.
         let states = if task == ServedTask::Text { states.take() } else { None }.unwrap_or_default();
-        ServedModel { name, task, load: Box::new(move || load_engine(&args, &source, task, n_keys, &states)) }
+        let argument = argument(&args, &name);
+        let load = move || load_engine(&args, &source, task, n_keys, &states).map_err(|e| as_given(e, argument.as_deref()));
+        ServedModel { name, task, load: Box::new(load) }
     });
     signals::stop_on_interrupt(&options.stop);
     wingbeat_server::run(options, models.collect(), &mut |address| say(format_args!("listening on http://{address}")))?;
@@ -229,6 +231,20 @@ fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
         models.push(("tiny-rwkv7".into(), ModelSource::Embedded));
     }
     Ok(models)
+}
+
+/// Returns the argument `NAME=PATH` that names a model. `None` if its argument has no name.
+fn argument(args: &Args, name: &str) -> Option<String> {
+    args.model.iter().chain(&args.embed).find(|text| named(text).0 == name && named(text).1 != Path::new(text)).cloned()
+}
+
+/// Adds to the error of loading a model the argument that names it. The error itself has only the path.
+fn as_given(mut e: Error, argument: Option<&str>) -> Error {
+    let Some(text) = argument else { return e };
+    if Path::new(text).exists() {
+        e.hint = Some(format!("for a file whose name has an equals sign, write ./{text}"));
+    }
+    e.at(text)
 }
 
 /// Returns the names and paths of the tuned initial states.

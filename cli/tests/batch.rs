@@ -411,3 +411,17 @@ fn all_go_on_from_a_state() {
     let found = batch(input, &format!("--state {state} {}", dry.join(" ")));
     assert_eq!(found["1"]["text"], alone["text"]);
 }
+
+#[test]
+fn a_file_in_utf16_is_named_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let text = "{\"id\": 1, \"prompt\": \"a\"}\n{\"id\": 2, \"prompt\": \"b\"}\n";
+    let bytes = |mark: &str| (mark.to_owned() + text).encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>();
+    for (name, bytes) in [("marked.jsonl", bytes("\u{feff}")), ("plain.jsonl", bytes(""))] {
+        let path = dir.path().join(name);
+        std::fs::write(&path, bytes).unwrap();
+        let output = run(&["batch", path.to_str().unwrap()]);
+        refused(&output, 1, &format!("{name}: expected UTF-8 text, found UTF-16"));
+        assert!(output.stdout.is_empty());
+    }
+}

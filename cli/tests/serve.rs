@@ -106,7 +106,7 @@ fn wrong_flags_are_refused() {
         (vec!["--config", config], 2, "porte: unknown key"),
         (vec!["--key-file", config], 1, "expected a key, or a name and a key"),
         (vec!["-m", "a=x.pth", "-m", "a=y.pth"], 2, "two models have the name"),
-        (vec!["-m", "a=x.pth"], 1, "x.pth"),
+        (vec!["-m", "a=x.pth"], 1, "a=x.pth: x.pth: no such file"),
         (vec!["--states", "nonsense://x"], 2, "--states"),
         (vec!["--state-quota", "0"], 2, "states would fill the memory"),
     ] {

@@ -7,6 +7,7 @@ mod view;
 
 pub use view::{View, Walk};
 
+use crate::error::{Error, Result};
 use std::fmt;
 
 /// The element type of a tensor in a file.
@@ -87,6 +88,14 @@ impl DType {
     /// Returns whether a tensor of this type can be read as weights.
     pub const fn is_weight(self) -> bool {
         self.is_writable() || self.size_bytes().is_none()
+    }
+
+    /// Checks that a tensor of this type can be read as weights.
+    ///
+    /// # Errors
+    /// `Model` if it cannot.
+    pub fn check_weight(self) -> Result<()> {
+        if self.is_weight() { Ok(()) } else { Err(Error::model(format!("expected F32, F16 or BF16 weights, found {self}"))) }
     }
 
     /// Returns whether wingbeat can write weights in this type.

@@ -271,7 +271,7 @@ fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
             _ => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = f16::from_le_bytes([b[0], b[1]]).to_f32()),
         },
         DType::BF16 => out.iter_mut().zip(bytes.chunks_exact(2)).for_each(|(o, b)| *o = bf16::from_le_bytes([b[0], b[1]]).to_f32()),
-        other => return Err(Error::model(format!("expected F32, F16 or BF16 weights, found {other}"))),
+        other => return other.check_weight(),
     }
     Ok(())
 }

@@ -308,28 +308,29 @@ impl Checkpoint {
     ///
     /// # Errors
     ///
-    /// `Model` if the tensor is missing or has another shape.
+    /// The errors of [`check_shape`](Self::check_shape).
     pub fn require(&self, name: &str, shape: &[usize]) -> Result<View<'_>> {
         self.check_shape(name, shape)?;
         let view = self.tensor(name).ok_or_else(|| Error::model("the tensor is not in memory: its file is read by ranges"));
         view.and_then(|view| reshaped(view, shape)).map_err(|e| e.at(self.place_of(name)))
     }
 
-    /// Checks that a tensor exists and has the shape `shape`. The comparison ignores dimensions of size 1.
+    /// Checks that a tensor exists, has the shape `shape`, and can be read as weights. The comparison ignores dimensions of size 1.
     ///
     /// # Errors
     ///
-    /// `Model` if the tensor is missing or has another shape.
+    /// `Model` if the tensor is missing, or has another shape or an unsupported type.
     pub fn check_shape(&self, name: &str, shape: &[usize]) -> Result<()> {
         let found = self.shape(name).ok_or_else(|| {
             Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
                 .hint("the file is incomplete or belongs to another model: download the whole file again")
                 .at(self.place_of(name))
         })?;
-        match without_ones(&found) == without_ones(shape) {
-            true => Ok(()),
-            false => Err(wrong_shape(&found, shape).at(self.place_of(name))),
-        }
+        let checked = match without_ones(&found) == without_ones(shape) {
+            true => self.stored_dtype(name).map_or(Ok(()), DType::check_weight),
+            false => Err(wrong_shape(&found, shape)),
+        };
+        checked.map_err(|e| e.at(self.place_of(name)))
     }
 
     fn place_of(&self, name: &str) -> String {

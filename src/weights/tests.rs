@@ -60,6 +60,14 @@ fn a_wrapped_state_dict_with_prefix_and_build() {
 }
 
 #[test]
+fn weights_of_an_unsupported_type_name_their_file() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = put(&dir, "a.pth", &pth(&[("emb.weight", DType::F64, &[2], &1f64.to_le_bytes().repeat(2))]));
+    let said = Checkpoint::open(&path).unwrap().require("emb.weight", &[2]).unwrap_err().to_string();
+    assert_eq!(said, format!("{}: tensor emb.weight: expected F32, F16 or BF16 weights, found F64", path.display()));
+}
+
+#[test]
 fn a_cut_is_noticed() {
     let dir = tempfile::tempdir().unwrap();
     let path = put(&dir, "a.pth", &pth(&[("emb.weight", DType::F32, &[2], &singles(&[1., 2.]))]));
