@@ -96,7 +96,13 @@ fn a_demanded_tool_is_called() {
         {"role": "developer", "content": "x"}, {"role": "user", "content": [{"type": "text", "text": "a"}]},
         {"role": "assistant", "content": null, "refusal": null, "tool_calls": [call]}, {"role": "tool", "tool_call_id": call["id"], "content": "7"},
     ]});
-    server.post("/v1/chat/completions", &with(ask("a"), messages)).ok();
+    let n_prompt = |answer: Value| answer["usage"]["prompt_tokens"].clone();
+    let n_newer = n_prompt(server.post("/v1/chat/completions", &with(ask("a"), messages.clone())).ok());
+    // OpenAI's former form of a call.
+    let mut former = messages;
+    former["messages"][2] = json!({"role": "assistant", "content": null, "function_call": call["function"]});
+    former["messages"][3] = json!({"role": "function", "name": "weather", "content": "7"});
+    assert_eq!(n_prompt(server.post("/v1/chat/completions", &with(ask("a"), former)).ok()), n_newer);
 }
 
 #[test]

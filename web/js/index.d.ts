@@ -76,10 +76,12 @@ export interface LoadOptions {
 }
 
 export interface Message {
-  role: 'system' | 'user' | 'assistant' | 'tool' | 'developer';
+  role: 'system' | 'user' | 'assistant' | 'tool' | 'developer' | 'function';
   content?: string | { type: 'text'; text: string }[] | null;
   name?: string;
   tool_calls?: { id?: string; type?: 'function'; function: { name: string; arguments: string } }[];
+  /** OpenAI's former form of one call. */
+  function_call?: { name: string; arguments: string };
   tool_call_id?: string;
 }
 

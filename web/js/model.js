@@ -28,9 +28,7 @@ export class Model {
   /** Answers messages. `request` has the fields of the server's /v1/chat/completions. */
   chat(request, options) {
     if (!Array.isArray(request?.messages)) throw new InputError('expected messages, a list of {role, content}', { kind: 'input', field: 'messages' });
-    // `developer` is the newer name of `system` in OpenAI's API
-    const messages = request.messages.map((message) => (message?.role === 'developer' ? { ...message, role: 'system' } : message));
-    return this.#run({ ...request, messages }, options);
+    return this.#run(request, options);
   }
 
   /** Continues a text: a string, or a request with `prompt` or `tokens`. */

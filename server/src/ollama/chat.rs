@@ -45,7 +45,14 @@ pub struct OllamaMessage {
 impl OllamaMessage {
     fn message(self) -> WireMessage {
         let OllamaMessage { role, content, thinking, tool_calls, tool_call_id, .. } = self;
-        WireMessage { role, content: content.map(Content::Text), reasoning_content: thinking, tool_calls, tool_call_id }
+        WireMessage {
+            role,
+            content: content.map(Content::Text),
+            reasoning_content: thinking,
+            tool_calls,
+            function_call: None,
+            tool_call_id,
+        }
     }
 }
 

@@ -19,6 +19,9 @@ pub struct WireMessage {
     pub reasoning_content: Option<String>,
     /// The tool calls in an assistant's message.
     pub tool_calls: Option<Vec<WireCall>>,
+    /// OpenAI's former field for one tool call.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub function_call: Option<WireFunction>,
     /// The id of the call to which a tool's message is the result.
     pub tool_call_id: Option<String>,
 }
@@ -166,9 +169,13 @@ pub fn read(messages: &[WireMessage], has_earlier: bool) -> Answer<Vec<Message>>
 /// Converts messages to the engine's messages, as they are written.
 pub fn linked(messages: &[WireMessage]) -> Vec<LinkedMessage> {
     let mut all = Vec::new();
-    for (i, WireMessage { role, content, reasoning_content, tool_calls, tool_call_id }) in messages.iter().enumerate() {
+    for (i, WireMessage { role, content, reasoning_content, tool_calls, function_call, tool_call_id }) in messages.iter().enumerate() {
         let mut text = content.as_ref().map(Content::text).unwrap_or_default();
-        let calls = tool_calls.as_deref().unwrap_or_default();
+        let calls = tool_calls.iter().flatten().map(|call| (&call.id, &call.function));
+        let mut calls: Vec<_> = calls.collect();
+        if calls.is_empty() {
+            calls.extend(function_call.iter().map(|function| (&None, function)));
+        }
         if let Some(thought) = reasoning_content
             && *role == WireRole::Assistant
             && calls.is_empty()
@@ -185,9 +192,9 @@ pub fn linked(messages: &[WireMessage]) -> Vec<LinkedMessage> {
         if calls.is_empty() || !text.is_empty() {
             all.push(LinkedMessage { message: Message::new(role, text), id: tool_call_id.clone(), from: i });
         }
-        all.extend(calls.iter().map(|call| LinkedMessage {
-            message: Message::call(&call.function.name, arguments(&call.function.arguments)),
-            id: call.id.clone(),
+        all.extend(calls.into_iter().map(|(id, function)| LinkedMessage {
+            message: Message::call(&function.name, arguments(&function.arguments)),
+            id: id.clone(),
             from: i,
         }));
     }

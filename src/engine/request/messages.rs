@@ -6,7 +6,7 @@ use crate::chat::{Message, Role};
 use crate::error::{Error, Result, short};
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 /// The expected form of a message, for errors.
 const EXPECTED: &str = "an object with role and content";
@@ -27,8 +27,8 @@ struct Function {
 }
 
 /// Reads messages. A message with the role `tool` becomes a message with the result of a tool call. Each call in the `tool_calls` of an answer
-/// becomes a separate message. Results get the order of their calls. With
-/// `has_earlier`, the messages follow a state, which may have calls of its own.
+/// becomes a separate message, and so does OpenAI's former `function_call`. Results get the order of their calls. With `has_earlier`, the messages
+/// follow a state, which may have calls of its own.
 pub fn read(field: &str, value: &str, has_earlier: bool) -> Result<Vec<Message>> {
     let all: Vec<Box<RawValue>> = of(field, value, "an array of messages")?;
     let mut messages = Vec::new();
@@ -41,12 +41,20 @@ pub fn read(field: &str, value: &str, has_earlier: bool) -> Result<Vec<Message>>
             let text = format!("expected a string or an array of text parts, found {}", short(&content.to_string(), 40));
             return Err(Error::input(text).field("content").field(&place));
         }
-        let is_result = keys.get("role").is_some_and(|role| role == "tool");
-        let calls = keys.remove("tool_calls").filter(|calls| !calls.is_null());
+        let role = match keys.get("role").and_then(Value::as_str) {
+            Some("tool" | "function") => Some(Role::Observation),
+            Some("developer") => Some(Role::System),
+            _ => None,
+        };
+        let set = |value: &Value| !value.is_null();
+        let former = keys.remove("function_call").filter(set).map(|function| json!([{ "function": function }]));
+        let calls = keys.remove("tool_calls").filter(|calls| set(calls) && (former.is_none() || *calls != json!([]))).or(former);
         let mut id = None;
-        let message: Message = if is_result || calls.is_some() {
-            if is_result {
-                keys.insert("role".into(), Role::Observation.name().into());
+        let message: Message = if role.is_some() || calls.is_some() {
+            if let Some(role) = role {
+                keys.insert("role".into(), role.name().into());
+            }
+            if role == Some(Role::Observation) {
                 id = keys.remove("tool_call_id").and_then(|id| id.as_str().map(str::to_owned));
                 keys.remove("name");
             }

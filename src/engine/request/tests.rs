@@ -49,6 +49,12 @@ fn a_request_is_read_from_its_fields() {
     let calls = [linked(Message::call("f", "{\"a\":1}")), Message::call("g", "{\"b\":2}"), linked(Message::observation("7"))];
     let messages = [vec![Message::user("x")], calls.into()].concat();
     assert_eq!((openai.input, openai.tool_choice), (Input::Messages(messages), Some(ToolChoice::Tool("f".into()))));
+    let former = read(
+        r#"{"messages":[{"role":"developer","content":"s"},{"role":"assistant","content":null,"function_call":{"name":"f","arguments":"{}"}},
+        {"role":"function","name":"f","content":"7"}]}"#,
+    );
+    let messages = vec![Message::system("s"), Message::call("f", "{}"), Message::observation("7")];
+    assert_eq!(former.unwrap().input, Input::Messages(messages));
     for (choice, want) in [("auto", ToolChoice::Auto), ("none", ToolChoice::None), ("required", ToolChoice::Required)] {
         assert_eq!(read(&format!(r#"{{"prompt":"","tool_choice":"{choice}"}}"#)).unwrap().tool_choice, Some(want));
     }

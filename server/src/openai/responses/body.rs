@@ -126,7 +126,9 @@ impl TryFrom<AnyItem> for Item {
     fn try_from(item: AnyItem) -> Result<Item, &'static str> {
         let AnyItem { role, content, reasoning_content, tool_calls, tool_call_id, call_id, name, arguments, output, summary } = item;
         match (role, name, arguments, output, summary) {
-            (Some(role), ..) => Ok(Item::Message(WireMessage { role, content, reasoning_content, tool_calls, tool_call_id })),
+            (Some(role), ..) => {
+                Ok(Item::Message(WireMessage { role, content, reasoning_content, tool_calls, function_call: None, tool_call_id }))
+            }
             (None, Some(name), Some(arguments), ..) => Ok(Item::Call { call_id, name, arguments }),
             (None, _, _, Some(output), _) => Ok(Item::Output { call_id, output }),
             (None, _, _, None, Some(summary)) => Ok(Item::Thought { summary }),
