@@ -58,7 +58,7 @@ writeFileSync(join(out, 'index.html'), html);
 const files = readdirSync(out, { recursive: true, withFileTypes: true })
   .filter((entry) => entry.isFile())
   .map((entry) => relative(out, join(entry.parentPath, entry.name)).split(sep).join('/'))
-  .filter((path) => !path.startsWith('models/') && /\.(html|js|css|json|wasm|vocab)$/.test(path))
+  .filter((path) => !path.startsWith('models/') && /\.(html|js|css|json|wasm|vocab|woff2)$/.test(path))
   .sort();
 const hash = (path) => createHash('sha256').update(readFileSync(join(out, path))).digest('base64');
 const version = createHash('sha256');
