@@ -1,12 +1,14 @@
-// One f16 scale per 64 weights of a row. A word of 16 bytes has the scales of eight rows: `[rows / 8, blocks]` words. Fills the shader slot
-// `scale`; scale/none describes each function.
+// One f16 scale per block of a row. The module of the format has the length of a block. A word of 16 bytes has the scales of eight rows: `[rows
+// / 8, blocks]` words. Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/columns, matrix/rows, matrix/windows_scaled
+// Slot weight: weight/i4, weight/i8, weight/nf4, weight/nf4_table, weight/q4_0, weight/q8_0
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
+import package::slot::weight::SCALE_UNITS;
 
-const BLOCK_UNITS: u32 = 8u;
+const BLOCK_UNITS: u32 = SCALE_UNITS;
 
 struct Columns { unused: u32 }
 
@@ -15,7 +17,7 @@ fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
 fn of_eight(p: Place, row: u32, k: u32) -> mat2x4<f32> {
-    return halves(scale_word(p.scales + row / 8u * ((p.units + 7u) / 8u) + k / 8u));
+    return halves(scale_word(p.scales + row / 8u * ((p.units + BLOCK_UNITS - 1u) / BLOCK_UNITS) + k / BLOCK_UNITS));
 }
 
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> {

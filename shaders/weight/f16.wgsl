@@ -10,5 +10,6 @@ const WORDS: u32 = 1u;
 // Returns the eight values of unit i of the 16-byte word a, before scales are applied. If WORDS is 2, the unit takes the words a and b.
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a); }
 
+// Formats with scales of blocks along rows also define SCALE_UNITS, the number of units of a row that share a scale.
 // Every lane of a workgroup calls `begin_weights` before it decodes. This format needs no preparation.
 fn begin_weights(lane: u32) {}

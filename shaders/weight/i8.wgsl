@@ -3,6 +3,7 @@
 // integers on some GPUs.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
+const SCALE_UNITS: u32 = 8u;
 
 fn four(w: u32) -> vec4<f32> {
     let bits = vec4(w, w, w >> 16u, w >> 16u) & vec4(0xffu, 0xff00u, 0xffu, 0xff00u);

@@ -57,11 +57,11 @@ impl CpuModel {
 }
 
 fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostPart> {
-    let scales = |halves: &[f16]| Arc::new(Scales::new(part.format.scaling(), axis, halves, part.rows));
+    let scales = |halves: &[f16]| Arc::new(Scales::new(part.format, axis, halves, part.rows));
     let stored = match StoredMatrix::of(part, axis, source)? {
         StoredMatrix::Floats => Some((part.k, Arc::default())),
         StoredMatrix::Coded(halves) => Some((padded(part.k), scales(&halves))),
-        StoredMatrix::Otherwise | StoredMatrix::Transposed(_) => None,
+        StoredMatrix::Otherwise | StoredMatrix::Transposed(_) | StoredMatrix::Blocks(_) => None,
     };
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?

@@ -187,18 +187,16 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the name of the format to which [`KEEP`](QuantPlan::KEEP) converts matrices in a block type of a GGUF file. Returns `None` if `dtype` has
-/// no blocks.
+/// Returns the name of the format to which [`KEEP`](QuantPlan::KEEP) converts matrices in a block type of a GGUF file: the format of the same name,
+/// which has exactly the same weights, else `i8`. Returns `None` if `dtype` has no blocks.
 ///
-/// All errors below are relative root mean squares. No format holds the weights of a block type exactly: the formats have one scale per 64 weights,
-/// the block types one scale per 16 or 32 weights. The conversion to `i8` adds an error of 0.6 % of the weights. The conversion to `i4` is acceptable
-/// for Q4_0 only: for normally distributed weights, Q4_0 has an error of 8.6 %, and Q4_0 converted to `i4` has an error of 10.4 %. For block types
-/// with minima or with unequal steps, the conversion to `i4` doubles the squared error.
+/// The conversion to `i8` adds an error of 0.6 % of the weights, as a relative root mean square: `i8` has one scale per 64 weights, the block types one
+/// per 16 or 32.
 fn kept(dtype: DType) -> Option<&'static str> {
-    match (dtype, dtype.size_bytes()) {
-        (DType::Q4_0, _) => Some("i4"),
-        (_, None) => Some("i8"),
-        (_, Some(_)) => None,
+    let is_same = |format: &&&dyn Format| format.repack().is_some() && dtype.name().eq_ignore_ascii_case(format.name());
+    match dtype.size_bytes() {
+        None => Some(quant::FORMATS.iter().find(is_same).map_or("i8", |format| format.name())),
+        Some(_) => None,
     }
 }
 

@@ -1,7 +1,7 @@
 //! Finds tensors whose file already stores them in the wanted format, so that they need no encoding.
 
 use crate::error::Result;
-use crate::quant::{Axis, Coded, Scaling, WEIGHTS_PER_BLOCK, padded};
+use crate::quant::{Axis, Coded, Repack, Scaling, WEIGHTS_PER_BLOCK, padded};
 use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
@@ -25,6 +25,8 @@ pub enum StoredMatrix {
     Otherwise,
     /// In the same float type, without the padding of rows.
     Floats,
+    /// In the blocks of the GGUF type with the format's name.
+    Blocks(Repack),
     /// As codes of the same format, with the padding of rows. The field has the scales of all rows.
     Coded(Vec<f16>),
     /// As codes of the same format, but for the transposed matrix. The field has the scales in the order for the matrix `[rows, k]`.
@@ -44,6 +46,11 @@ impl StoredMatrix {
                 found = view.matrix().map_or(StoredMatrix::Otherwise, |matrix| coded(part, axis, matrix));
                 Ok(())
             })?,
+            (Some(dtype), own)
+                if dtype.name().eq_ignore_ascii_case(own) && !part.transposed && part.k.is_multiple_of(part.format.block()) =>
+            {
+                found = part.format.repack().map_or(StoredMatrix::Otherwise, StoredMatrix::Blocks);
+            }
             _ => {}
         }
         Ok(found)
@@ -55,7 +62,11 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> StoredMatrix {
     let is_transposed = matrix.coding.transposed != part.transposed;
     let (k, own) = if is_transposed { (part.rows, axis.transposed()) } else { (part.k, axis) };
     let has_blocks = part.format.scaling() == Scaling::Blocks;
-    if matrix.coding.slices != of || matrix.k != k || is_transposed && of > 1 || has_blocks && matrix.coding.axis != own {
+    if matrix.coding.slices != of
+        || matrix.k != k
+        || is_transposed && of > 1
+        || has_blocks && (matrix.coding.axis != own || is_transposed && part.format.block() != WEIGHTS_PER_BLOCK)
+    {
         return StoredMatrix::Otherwise;
     }
     match (matrix.scales(index), is_transposed) {
@@ -70,9 +81,44 @@ fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // The number of scales per row of the stored matrix, and per row of the matrix `part`. Scales along columns include the padding.
     let (theirs, ours) = match axis {
-        Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
+        Axis::Row => (padded(rows), k.div_ceil(part.format.block())),
         Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),
     };
     let at = |i: usize| scales.get(i % ours * theirs + i / ours).copied().unwrap_or(f16::ZERO);
-    (0..axis.n_scales(rows, k)).map(at).collect()
+    (0..axis.n_scales(rows, k, part.format.block())).map(at).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::quant::{EncodedRows, FORMATS, Scales};
+    use crate::tensor::View;
+
+    #[test]
+    fn repacked_blocks_have_the_weights_of_their_file() {
+        let mut seen = 0;
+        for format in FORMATS.iter().copied() {
+            let Some(Repack { block_bytes, one }) = format.repack() else { continue };
+            seen += 1;
+            let dtype = DType::ALL.into_iter().find(|dtype| dtype.name().eq_ignore_ascii_case(format.name())).unwrap();
+            assert_eq!(dtype.block(), Some((format.block(), block_bytes)));
+            let (rows, k) = (3, 16 * format.block());
+            let mut bytes: Vec<u8> = (0..rows * 16 * block_bytes).map(|i| (i * i * 31 % 251) as u8).collect();
+            // Any finite scale: of both signs, zero, and subnormal.
+            for (i, block) in bytes.chunks_exact_mut(block_bytes).enumerate() {
+                let scale = f16::from_bits((i * 2689) as u16);
+                block[..2].copy_from_slice(&if scale.is_finite() { scale } else { f16::ONE }.to_le_bytes());
+            }
+            let expected = View::dense(dtype, &[rows, k], &bytes).unwrap().to_f32().unwrap();
+            let mut repacked = EncodedRows::default();
+            bytes.chunks_exact(block_bytes).for_each(|block| one(block, &mut repacked));
+            let mut found = vec![0.0; rows * k];
+            format.decode(&repacked.codes, &mut found);
+            let scales = Scales::new(format, Axis::Row, &repacked.scales, rows);
+            found.chunks_exact_mut(k).enumerate().for_each(|(i, row)| scales.apply(i, row));
+            let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || *a == 0.0 && *b == 0.0;
+            assert!(found.iter().zip(&expected).all(same), "{dtype}");
+        }
+        assert_eq!(seen, 2);
+    }
 }

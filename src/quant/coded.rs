@@ -33,7 +33,7 @@ impl Coding {
     fn n_scales(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
-            Scaling::Blocks => self.axis.n_scales(rows, padded(k)),
+            Scaling::Blocks => self.axis.n_scales(rows, padded(k), self.format.block()),
             Scaling::Affine => 2 * (rows + padded(k)),
         }
     }
@@ -131,8 +131,8 @@ impl<'a> Coded<'a> {
         let own = match (format.scaling(), axis) {
             (Scaling::None, _) => return,
             (Scaling::Blocks, Axis::Row) => {
-                let at = first + axis.n_scales(i, k);
-                self.halves(at..at + axis.n_scales(1, k))
+                let at = first + axis.n_scales(i, k, format.block());
+                self.halves(at..at + axis.n_scales(1, k, format.block()))
             }
             (Scaling::Blocks, Axis::Column) => {
                 let at = first + i / super::WEIGHTS_PER_BLOCK * k;
@@ -144,7 +144,7 @@ impl<'a> Coded<'a> {
                 [of_row.to_vec(), self.halves(columns..columns + 2 * k)].concat()
             }
         };
-        Scales::new(format.scaling(), axis, &own, 1).apply(0, out);
+        Scales::new(format, axis, &own, 1).apply(0, out);
     }
 
     /// Fills `out` with decoded weights, from row-major index `start` on. Padding is left out and does not count in the index.
@@ -193,7 +193,7 @@ mod tests {
             let own = if format.scaling() == Scaling::Affine { affine.stored(0, rows / slices, padded(k)) } else { encoded.scales };
             let mut decoded = vec![0.0; rows / slices * padded(k)];
             format.decode(&encoded.codes, &mut decoded);
-            let scales = Scales::new(format.scaling(), axis, &own, rows / slices);
+            let scales = Scales::new(format, axis, &own, rows / slices);
             decoded.chunks_mut(padded(k)).enumerate().for_each(|(i, row)| scales.apply(i, row));
             expected.extend(decoded.chunks(padded(k)).flat_map(|row| row[..k].to_vec()));
             codes.extend(encoded.codes);

@@ -41,10 +41,11 @@ struct Row<'a, C> {
 impl<C: Codes> Body for Row<'_, C> {
     #[inline(always)]
     unsafe fn call<V: SimdVector>(self) {
-        let vectors = WEIGHTS_PER_BLOCK / LANES;
+        let block = if let Factors::Blocks(_, block) = self.factors { block } else { WEIGHTS_PER_BLOCK };
+        let vectors = block / LANES;
         for (b, out) in self.out.chunks_mut(vectors).enumerate() {
             let first = b * vectors;
-            let block_bytes = WEIGHTS_PER_BLOCK / PAD * C::BYTES;
+            let block_bytes = block / PAD * C::BYTES;
             isa::prefetch(self.soon.as_ptr().wrapping_add(b * block_bytes), block_bytes);
             for (i, out) in (first..).zip(out) {
                 // SAFETY: the caller guarantees the CPU's instructions. `bytes` has the units of all vectors in `out`.
@@ -52,7 +53,7 @@ impl<C: Codes> Body for Row<'_, C> {
                     let units = self.bytes.as_ptr().add(i * UNITS * C::BYTES);
                     match self.factors {
                         Factors::One => V::decode::<C>(units),
-                        Factors::Blocks(scales) => V::decode_times::<C>(units, scales[b]),
+                        Factors::Blocks(scales, _) => V::decode_times::<C>(units, scales[b]),
                         Factors::Each(scales) => V::decode::<C>(units).mul(V::load(&scales.as_chunks().0[i])),
                     }
                     .store(out);
@@ -78,7 +79,7 @@ pub(super) fn portable<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [
         out.copy_from_slice(&eight::<C>(unit)[..out.len()]);
         match factors {
             Factors::One => {}
-            Factors::Blocks(scales) => out.iter_mut().for_each(|x| *x *= scales[u * PAD / WEIGHTS_PER_BLOCK]),
+            Factors::Blocks(scales, block) => out.iter_mut().for_each(|x| *x *= scales[u * PAD / block]),
             Factors::Each(scales) => out.iter_mut().zip(&scales[u * PAD..]).for_each(|(x, scale)| *x *= scale),
         }
     }

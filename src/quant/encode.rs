@@ -46,7 +46,7 @@ pub fn encode_rows(
             Ok(vec![])
         }
         (Scaling::Blocks, Axis::Row) => {
-            let one = |row: &mut [f32]| row.chunks_mut(WEIGHTS_PER_BLOCK).map(|block| divide(format, block)).collect::<Result<Vec<_>>>();
+            let one = |row: &mut [f32]| row.chunks_mut(format.block()).map(|block| divide(format, block)).collect::<Result<Vec<_>>>();
             rows.par_chunks_mut(k).map(one).collect::<Result<Vec<_>>>()
         }
         (Scaling::Blocks, Axis::Column) => rows.par_chunks_mut(WEIGHTS_PER_BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect(),

@@ -85,11 +85,10 @@ impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
         unsafe {
             match r.factors {
                 RowFactors::One => self.rows::<V>(|units, _, _| V::decode::<C>(units)),
-                RowFactors::Blocks(scales, n) => {
-                    assert!(n >= r.width.div_ceil(WEIGHTS_PER_BLOCK) && scales.len() >= r.n * n);
-                    self.rows::<V>(|units, i, column| {
-                        V::decode_times::<C>(units, *scales.get_unchecked(i * n + column / WEIGHTS_PER_BLOCK))
-                    });
+                RowFactors::Blocks(scales, n, block) => {
+                    assert!(block.is_power_of_two() && n >= r.width.div_ceil(block) && scales.len() >= r.n * n);
+                    let shift = block.trailing_zeros();
+                    self.rows::<V>(|units, i, column| V::decode_times::<C>(units, *scales.get_unchecked(i * n + (column >> shift))));
                 }
                 RowFactors::Each(scales) => {
                     assert!(scales.len() >= r.width);

@@ -20,6 +20,8 @@ pub(crate) mod isa;
 mod nf4;
 mod nibbles;
 pub mod product;
+mod q4_0;
+mod q8_0;
 mod scales;
 mod tile;
 pub(crate) mod units;
@@ -60,6 +62,20 @@ impl Loops {
     }
 }
 
+/// Takes over the blocks of a GGUF file.
+#[derive(Clone, Copy)]
+pub struct Repack {
+    /// The number of bytes of a block in the file.
+    pub block_bytes: usize,
+    /// Appends the codes and the scale of one block.
+    pub one: fn(&[u8], &mut EncodedRows),
+}
+
+/// Returns the little-endian f16 at the beginning of a block.
+fn half(block: &[u8]) -> half::f16 {
+    half::f16::from_le_bytes([block[0], block[1]])
+}
+
 /// A weight format: the encoding of a matrix's elements.
 pub trait Format: Send + Sync {
     /// Returns the name in options and in JSON. The shader `shaders/weight/<name>.wgsl` has the same name.
@@ -85,6 +101,18 @@ pub trait Format: Send + Sync {
 
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
+
+    /// Returns how many weights share a scale: [`WEIGHTS_PER_BLOCK`] or a smaller power of two. Only formats with [`Scaling::Blocks`] use this number.
+    /// Smaller blocks are along rows only.
+    fn block(&self) -> usize {
+        WEIGHTS_PER_BLOCK
+    }
+
+    /// Returns how to take over the blocks of the GGUF type with this format's name. The weights stay exactly the same. Returns `None` if no GGUF type
+    /// has this name.
+    fn repack(&self) -> Option<Repack> {
+        None
+    }
 
     /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] have to implement this function.
     fn scale(&self, _numbers: &[f32]) -> f32 {
@@ -121,7 +149,7 @@ impl PartialEq for dyn Format {
 }
 
 /// All formats. The parser of options, help texts, tests and benchmarks use this list.
-pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc];
+pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc, &q8_0::Q8_0, &q4_0::Q4_0];
 
 /// Returns the formats without scales, in which caches and states can be stored.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {

@@ -1,6 +1,6 @@
 //! The scales of a matrix. Scales convert the unscaled values of codes to weights.
 
-use super::PAD;
+use super::{Format, PAD};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 
@@ -12,7 +12,7 @@ pub const WEIGHTS_PER_BLOCK: usize = 64;
 pub enum Scaling {
     /// No scales: the value of a code is the weight.
     None,
-    /// One f16 scale per block of [`WEIGHTS_PER_BLOCK`] weights.
+    /// One f16 scale per block of weights. [`Format::block`] has the length of a block along rows.
     Blocks,
     /// One scale and one offset per row and per column of the matrix.
     Affine,
@@ -28,22 +28,22 @@ pub enum Axis {
 }
 
 impl Axis {
-    /// Returns the number of scales of a matrix `[rows, k]`.
-    pub fn n_scales(self, rows: usize, k: usize) -> usize {
+    /// Returns the number of scales of a matrix `[rows, k]`. `block` is the length of a block along rows; along columns it is [`WEIGHTS_PER_BLOCK`].
+    pub fn n_scales(self, rows: usize, k: usize, block: usize) -> usize {
         match self {
-            Axis::Row => rows * k.div_ceil(WEIGHTS_PER_BLOCK),
+            Axis::Row => rows * k.div_ceil(block),
             Axis::Column => rows.div_ceil(WEIGHTS_PER_BLOCK) * k,
         }
     }
 
     /// Returns the scales of the rows `first .. first + rows` of a matrix with `k` columns, or an empty list if `scales` is empty. With
     /// [`Axis::Column`], `first` must be a multiple of [`WEIGHTS_PER_BLOCK`], or one block must contain all these rows.
-    pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize) -> &[T] {
+    pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize, block: usize) -> &[T] {
         if scales.is_empty() {
             return scales;
         }
         let before = if self == Axis::Row { first } else { first / WEIGHTS_PER_BLOCK * WEIGHTS_PER_BLOCK };
-        &scales[self.n_scales(before, k)..][..self.n_scales(rows, k)]
+        &scales[self.n_scales(before, k, block)..][..self.n_scales(rows, k, block)]
     }
 
     /// Returns the direction that the blocks have in the transposed matrix: `Column` for `Row`, and `Row` for `Column`.
@@ -59,8 +59,8 @@ impl Axis {
 #[derive(Debug, Clone, Copy)]
 pub enum Factors<'a> {
     One,
-    /// One factor per block of [`WEIGHTS_PER_BLOCK`] values. The first value begins a block.
-    Blocks(&'a [f32]),
+    /// One factor per block of values, and the length of a block. The first value begins a block.
+    Blocks(&'a [f32], usize),
     /// One factor per value.
     Each(&'a [f32]),
 }
@@ -69,8 +69,8 @@ pub enum Factors<'a> {
 #[derive(Debug, Clone, Copy)]
 pub enum RowFactors<'a> {
     One,
-    /// The first field has one factor per block of [`WEIGHTS_PER_BLOCK`] values of a row. The second field is the number of factors per row.
-    Blocks(&'a [f32], usize),
+    /// One factor per block of values of a row, the number of factors per row, and the length of a block.
+    Blocks(&'a [f32], usize, usize),
     /// One factor per column. All rows have the same factors.
     Each(&'a [f32]),
 }
@@ -82,7 +82,7 @@ impl<'a> Factors<'a> {
             Factors::One => Factors::One,
             // The caller has decoded whole vectors, so fewer than 16 values remain. Blocks begin at multiples of 16, so these values share one
             // block, whose factor comes first.
-            Factors::Blocks(scales) => Factors::Blocks(&scales[u * PAD / WEIGHTS_PER_BLOCK..]),
+            Factors::Blocks(scales, block) => Factors::Blocks(&scales[u * PAD / block..], block),
             Factors::Each(scales) => Factors::Each(&scales[u * PAD..]),
         }
     }
@@ -93,8 +93,8 @@ impl<'a> Factors<'a> {
 pub enum Scales {
     #[default]
     None,
-    /// One scale per block of a row, `[rows, blocks per row]`.
-    Rows(Vec<f32>),
+    /// One scale per block of a row, `[rows, blocks per row]`, and the length of a block.
+    Rows(Vec<f32>, usize),
     /// One scale per block of a column, `[blocks per column, columns]`.
     Columns(Vec<f32>),
     /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. rx and ry are already divided by 16, because the format
@@ -103,13 +103,13 @@ pub enum Scales {
 }
 
 impl Scales {
-    /// Converts the stored scales of a matrix of `rows` rows to f32. `halves` holds the stored f16 scales. [`Axis`] describes their layout
+    /// Converts the stored scales of a matrix of `rows` rows in `format` to f32. `halves` holds the stored f16 scales. [`Axis`] describes their layout
     /// or, for affine scales, [`super::Affine::stored`].
-    pub fn new(scaling: Scaling, axis: Axis, halves: &[f16], rows: usize) -> Scales {
+    pub fn new(format: &dyn Format, axis: Axis, halves: &[f16], rows: usize) -> Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
-        match (scaling, axis) {
+        match (format.scaling(), axis) {
             (Scaling::None, _) => Scales::None,
-            (Scaling::Blocks, Axis::Row) => Scales::Rows(numbers(halves)),
+            (Scaling::Blocks, Axis::Row) => Scales::Rows(numbers(halves), format.block()),
             (Scaling::Blocks, Axis::Column) => Scales::Columns(numbers(halves)),
             (Scaling::Affine, _) => {
                 let (of_rows, of_columns) = halves.split_at(2 * rows);
@@ -123,9 +123,9 @@ impl Scales {
     pub fn apply(&self, i: usize, row: &mut [f32]) {
         match self {
             Scales::None => {}
-            Scales::Rows(scales) => {
-                let n = row.len().div_ceil(WEIGHTS_PER_BLOCK);
-                for (block, scale) in row.chunks_mut(WEIGHTS_PER_BLOCK).zip(&scales[i * n..]) {
+            Scales::Rows(scales, block) => {
+                let n = row.len().div_ceil(*block);
+                for (block, scale) in row.chunks_mut(*block).zip(&scales[i * n..]) {
                     block.iter_mut().for_each(|x| *x *= scale);
                 }
             }
@@ -148,10 +148,12 @@ impl Scales {
     /// Returns the factors of row `i` and the rows after it, in a matrix `[rows, k]`. With scales along columns, these factors are valid only for
     /// rows in the same block as row `i`. Returns `None` for affine scales.
     pub(super) fn factors_of_rows(&self, i: usize, k: usize) -> Option<RowFactors<'_>> {
-        let per_row = k.div_ceil(WEIGHTS_PER_BLOCK);
         match self {
             Scales::None => Some(RowFactors::One),
-            Scales::Rows(scales) => Some(RowFactors::Blocks(&scales[i * per_row..], per_row)),
+            Scales::Rows(scales, block) => {
+                let per_row = k.div_ceil(*block);
+                Some(RowFactors::Blocks(&scales[i * per_row..], per_row, *block))
+            }
             Scales::Columns(scales) => Some(RowFactors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][..k])),
             Scales::Affine { .. } => None,
         }
@@ -162,9 +164,9 @@ impl Scales {
     pub(super) fn factors(&self, i: usize, k: usize, first: usize) -> Factors<'_> {
         match self {
             Scales::None | Scales::Affine { .. } => Factors::One,
-            Scales::Rows(scales) => {
-                let n = k.div_ceil(WEIGHTS_PER_BLOCK);
-                Factors::Blocks(&scales[i * n..][first / WEIGHTS_PER_BLOCK..n])
+            Scales::Rows(scales, block) => {
+                let n = k.div_ceil(*block);
+                Factors::Blocks(&scales[i * n..][first / block..n], *block)
             }
             Scales::Columns(scales) => Factors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][first..k]),
         }

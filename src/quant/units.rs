@@ -87,10 +87,20 @@ pub mod neon {
     /// Returns the sixteen whole numbers of `codes`, each divided by 2^`BITS`.
     #[inline(always)]
     pub fn fractions<const BITS: i32>(codes: int8x16_t) -> Neon {
+        widened(codes).map(|four| unsafe { vcvtq_n_f32_s32::<BITS>(four) })
+    }
+
+    /// Returns the sixteen whole numbers of `codes`.
+    #[inline(always)]
+    pub fn whole(codes: int8x16_t) -> Neon {
+        widened(codes).map(|four| unsafe { vcvtq_f32_s32(four) })
+    }
+
+    #[inline(always)]
+    fn widened(codes: int8x16_t) -> [int32x4_t; 4] {
         unsafe {
             let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
             [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)]
-                .map(|four| vcvtq_n_f32_s32::<BITS>(four))
         }
     }
 }

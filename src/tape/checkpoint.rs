@@ -21,7 +21,7 @@ impl Source for Checkpoint {
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
         self.check_uncut()?;
-        read(&self.require(name, shape)?).map_err(|e| e.at(name))
+        read(&self.require(name, shape)?).map_err(|e| e.at(self.place_of(name)))
     }
 
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
@@ -66,7 +66,7 @@ impl Source for FetchedTensors {
     }
 
     fn with(&self, name: &str, shape: &[usize], read: &mut dyn FnMut(&View<'_>) -> Result<()>) -> Result<()> {
-        read(&self.require(name, shape)?).map_err(|e| e.at(name))
+        read(&self.require(name, shape)?).map_err(|e| e.at(self.checkpoint().place_of(name)))
     }
 
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {

@@ -256,10 +256,16 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros, otherwise along rows. The storage
-    /// order of a device does not matter, so that all devices compute with the same quantised weights.
+    /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros and the format has such blocks, otherwise
+    /// along rows. The storage order of a device does not matter, so that all devices compute with the same quantised weights.
     pub fn axis(&self) -> Axis {
-        if self.has_sparse_input { Axis::Column } else { Axis::Row }
+        self.axis_in(&|part| part.format)
+    }
+
+    /// Returns the direction that the stack would have if every matrix `p` had the format `format(p)`. Small blocks are along rows only.
+    fn axis_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> Axis {
+        let has_columns = self.parts.iter().all(|part| format(part).block() == WEIGHTS_PER_BLOCK);
+        if self.has_sparse_input && has_columns { Axis::Column } else { Axis::Row }
     }
 
     /// Returns whether the stack is an embedding: a table whose rows are looked up and never multiplied.
@@ -377,23 +383,24 @@ impl MatrixSpec {
 
     /// Returns how many bytes the stack would take in a file if every matrix `p` of the stack had the format `format(p)`.
     pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
-        self.parts.iter().map(|p| self.part_bytes(p, format(p), p.rows)).sum()
+        let axis = self.axis_in(format);
+        self.parts.iter().map(|p| part_bytes(p, format(p), axis, p.rows)).sum()
     }
 
     /// Returns how many bytes a lookup in an embedding reads: one row of every matrix of the stack.
     pub fn row_bytes(&self) -> usize {
-        self.parts.iter().map(|p| self.part_bytes(p, p.format, 1)).sum()
+        self.parts.iter().map(|p| part_bytes(p, p.format, self.axis(), 1)).sum()
     }
+}
 
-    fn part_bytes(&self, part: &MatrixPart, format: &dyn Format, rows: usize) -> usize {
-        let k = padded(part.k);
-        let halves = match format.scaling() {
-            Scaling::None => 0,
-            Scaling::Blocks => self.axis().n_scales(rows, k),
-            Scaling::Affine => 2 * (rows + k),
-        };
-        format.size_bytes(rows * k) + 2 * halves
-    }
+fn part_bytes(part: &MatrixPart, format: &dyn Format, axis: Axis, rows: usize) -> usize {
+    let k = padded(part.k);
+    let halves = match format.scaling() {
+        Scaling::None => 0,
+        Scaling::Blocks => axis.n_scales(rows, k, format.block()),
+        Scaling::Affine => 2 * (rows + k),
+    };
+    format.size_bytes(rows * k) + 2 * halves
 }
 
 /// Returns the first i for which `holds(i)` is false, at most `n`, by binary search. `holds` must be true up to some i, and false from then on.

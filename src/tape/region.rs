@@ -49,7 +49,7 @@ impl Region {
         (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. A block is 64 weights that share a scale. The scales are
+    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. A block is weights that share a scale. The scales are
     /// stored as follows:
     /// - Blocks along rows: `[rows / 8, blocks per row]` words. A word has the scales of eight rows.
     /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
@@ -58,7 +58,7 @@ impl Region {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => 0,
-            (Scaling::Blocks, Axis::Row) => groups * self.units.div_ceil(WEIGHTS_PER_BLOCK / PAD),
+            (Scaling::Blocks, Axis::Row) => groups * self.units.div_ceil(self.format.block() / PAD),
             (Scaling::Blocks, Axis::Column) => self.rows.div_ceil(WEIGHTS_PER_BLOCK) * self.units,
             (Scaling::Affine, _) => 2 * (groups + self.units),
         }
@@ -111,7 +111,7 @@ impl Region {
         let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
         match (self.format.scaling(), self.axis) {
             (Scaling::Blocks, Axis::Row) => {
-                let blocks = self.units.div_ceil(WEIGHTS_PER_BLOCK / PAD);
+                let blocks = self.units.div_ceil(self.format.block() / PAD);
                 for (i, &scale) in scales.iter().enumerate() {
                     let (row, block) = (i / blocks, i % blocks);
                     placed[(row / PAD * blocks + block) * PAD + row % PAD] = scale;

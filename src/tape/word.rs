@@ -2,6 +2,7 @@
 //! the CPU.
 
 use super::{Cache, Host, Matrix, MatrixSpec, Region, Rows, State, Tape, Tuning, Var, Vector};
+use crate::quant::Axis;
 use std::ops::Range;
 
 /// One fused operation of a layer.
@@ -114,7 +115,7 @@ impl Caps {
     /// faster than columns from storage buffers.
     pub fn by_columns(&self, matrix: &MatrixSpec) -> bool {
         let is_allowed = self.sparse && self.class == Class::Groups && !self.batch_invariant;
-        is_allowed && matrix.has_sparse_input && matrix.parts.iter().all(|p| self.tuning.dense_from.of(p.format) > 1)
+        is_allowed && matrix.axis() == Axis::Column && matrix.parts.iter().all(|p| self.tuning.dense_from.of(p.format) > 1)
     }
 }
 

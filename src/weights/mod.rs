@@ -333,7 +333,8 @@ impl Checkpoint {
         checked.map_err(|e| e.at(self.place_of(name)))
     }
 
-    fn place_of(&self, name: &str) -> String {
+    /// Returns the place of a tensor for errors: the file and the name.
+    pub(crate) fn place_of(&self, name: &str) -> String {
         format!("{}: tensor {name}", self.location())
     }
 

@@ -170,7 +170,13 @@ impl<'a> Upload<'a> {
                     codes.drain(..size);
                     let placed = match &affine {
                         Some(affine) => region.place_affine(affine, block.first_row),
-                        None => region.place_scales(spec.axis().of_rows(&scales, block.first_row, block.rows, part.units() * PAD)),
+                        None => region.place_scales(spec.axis().of_rows(
+                            &scales,
+                            block.first_row,
+                            block.rows,
+                            part.units() * PAD,
+                            part.format.block(),
+                        )),
                     };
                     self.write(buffer, block.scales_at(), &placed)?;
                 }

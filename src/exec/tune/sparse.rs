@@ -118,7 +118,7 @@ mod tests {
         for format in quant::FORMATS {
             let expected = match format.name() {
                 "f16" | "f32" => 1,
-                "i8" | "i8rc" => 2,
+                "i8" | "i8rc" | "q8_0" => 2,
                 _ => 4,
             };
             assert_eq!(numbers.of(*format), expected, "{}", format.name());

@@ -20,7 +20,10 @@ fn pieces_cover_every_row_once_and_fit() {
                         assert_eq!((s.first_row, s.codes), (seen[s.part], words));
                         seen[s.part] += s.rows;
                         words += s.region.words();
-                        assert!(s.region.rows == s.rows && (s.first_row % if is_sparse { WEIGHTS_PER_BLOCK } else { PAD } == 0));
+                        assert!(
+                            s.region.rows == s.rows
+                                && (s.first_row % if spec.axis() == Axis::Column { WEIGHTS_PER_BLOCK } else { PAD } == 0)
+                        );
                     }
                     assert_eq!(words, piece.words);
                     let rows: usize = piece.segments.iter().map(|s| s.rows).sum();
