@@ -40,13 +40,15 @@ impl Output {
     /// Prints text from a model or a file, and flushes the output. Control characters are escaped on a terminal, unless `raw` is set.
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
-        match (&mut self.wrap, terminal_size_of(io::stdout())) {
-            (Some(wrap), Some((Width(columns), _))) => {
-                let shown = wrap.wrapped(&shown, columns.into());
-                self.bytes(shown.as_bytes())
-            }
-            _ => self.bytes(shown.as_bytes()),
-        }
+        let shown = match &mut self.wrap {
+            // The window can have another width by now.
+            Some(wrap) => match terminal_size_of(io::stdout()) {
+                Some((Width(columns), _)) => Cow::Owned(wrap.wrapped(&shown, columns.into())),
+                None => shown,
+            },
+            None => shown,
+        };
+        self.bytes(shown.as_bytes())
     }
 
     /// Prints text in a style. The caller must have checked that standard output shows styles.
