@@ -20,7 +20,8 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
 
 /// Sizes that are no multiples of 8 or 64: the padding must not change results.
 const ROWS: usize = 71;
-const WIDTH: usize = 200;
+/// The width is no multiple of a block of 256 weights, but has more than one.
+const WIDTH: usize = 344;
 
 /// Returns a tape that computes y += W x, and the activations x and y. If `is_sparse` is true, x is declared to be mostly zeros, so a device may
 /// store W column-major.
@@ -66,7 +67,11 @@ fn every_kernel_decodes_what_the_host_decodes() {
     for class in [Class::Groups, Class::Lanes] {
         for batch_invariant in [false, true] {
             let device = Arc::new(base.with_caps(Caps { batch_invariant, ..caps(base.caps.clone(), class) }));
-            for (format, is_sparse) in coded().flat_map(|f| [(f, false), (f, true)]) {
+            // Block types of GGUF have no columns, so they read a sparse input as any other.
+            let inputs = |f: &'static dyn Format| {
+                [false, true].into_iter().filter(move |is_sparse| !is_sparse || f.block() == 64).map(move |s| (f, s))
+            };
+            for (format, is_sparse) in coded().flat_map(inputs) {
                 let (mut tape, x, y) = product(is_sparse);
                 tape.store_as(format);
                 let (tape, source) = (Arc::new(tape), Synthetic { seed: 3 });

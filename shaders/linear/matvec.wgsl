@@ -16,7 +16,7 @@ import package::slot::reduce::WG;
 import package::slot::sums::{add_up, total};
 import package::matrix::place::Place;
 import package::matrix::quads::{Words, quad, words0};
-import package::slot::scale::{columns, dot4, of_rows};
+import package::slot::scale::{HAS_MINIMA, columns, dot4, minima, of_rows};
 import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
@@ -54,6 +54,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 let c = columns(place, row_$q, row_$q, k);
                 let r = of_rows(place, row_$q, k);
                 unroll t in TOKENS { sums_$q_$b_$t += r * dot4(w, c, x_$t); }
+                if HAS_MINIMA {
+                    let m = minima(place, row_$q, k);
+                    unroll t in TOKENS { sums_$q_$b_$t -= m * dot(x_$t[0] + x_$t[1], vec4(1.0)); }
+                }
                 // Without a next unit, a lane loads the row's last unit again and does not use it.
                 if $qu < AHEAD && $bu + 1u == BLOCKS { words_$q = words0(place, row_$q, min(k + WG, s.k8 - 1u)); }
             } }

@@ -7,7 +7,7 @@ import package::linear::epilogue::{Epilogue, finish};
 import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
 import package::matrix::quads::{quad0};
-import package::slot::scale::{BLOCK_UNITS, columns, dot4, of_rows};
+import package::slot::scale::{BLOCK_UNITS, HAS_MINIMA, columns, dot4, minima, of_rows};
 import package::constants::{QUADS, TOKENS};
 
 struct Params {
@@ -51,8 +51,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let end = min(first + params.tile_units, params.units);
         for (var k = first; k < end;) {
             let stop = min(end, (k / BLOCK_UNITS + 1u) * BLOCK_UNITS);
-            unroll q in QUADS { let rows_$q = of_rows(scales, row_$q, k); }
+            unroll q in QUADS {
+                let rows_$q = of_rows(scales, row_$q, k);
+                let minima_$q = minima(scales, row_$q, k);
+            }
             unroll t in TOKENS { unroll q in QUADS { var part_$q_$t = vec4(0.0); } }
+            unroll t in TOKENS { var inputs_$t = 0.0; }
             for (; k < stop; k++) {
                 unroll q in QUADS {
                     let w$q = quad$i(tile, row_$q, k - first);
@@ -61,9 +65,11 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
                 unroll t in TOKENS { {
                     let x8 = mat2x4<f32>(x[x_at_$t + 2u * k], x[x_at_$t + 2u * k + 1u]);
                     unroll q in QUADS { part_$q_$t += dot4(w$q, c$q, x8); }
+                    if HAS_MINIMA { inputs_$t += dot(x8[0] + x8[1], vec4(1.0)); }
                 } }
             }
             unroll t in TOKENS { unroll q in QUADS { sum_$q_$t += rows_$q * part_$q_$t; } }
+            if HAS_MINIMA { unroll t in TOKENS { unroll q in QUADS { sum_$q_$t -= minima_$q * inputs_$t; } } }
         }
     } }
     unroll t in TOKENS { if params.t0 + $tu < n { unroll q in QUADS { unroll r in 4 {

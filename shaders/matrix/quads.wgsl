@@ -1,11 +1,12 @@
 // Loads one unit (eight weights) of each of four rows at once. A 16-byte word has the units of SHARERS rows. SHARERS is 1 if a unit fills
-// one word or more.
+// one word or more. matrix/cells describes the order of codes whose CELL_WORDS is not 0.
 // Slot matrix: matrix/rows, matrix/windows, matrix/windows_scaled
 // Slot weight: weight/*
 import package::matrix::dots::Quad;
+import package::matrix::cells::{HAS_FOUR, HAS_ONE, HAS_TWO, cell, one, parts, two};
 import package::matrix::place::Place;
 import package::slot::matrix::{w0};
-import package::slot::weight::{SHARERS, WORDS, decode};
+import package::slot::weight::{CELL_WORDS, SHARERS, WORDS, decode};
 import package::constants::TILES;
 
 // The 16-byte words of one unit of each of four rows: the first word of each row, and the second word of each row if WORDS is 2.
@@ -24,6 +25,17 @@ struct Words {
 // these words. `row` is a multiple of four. The buffer is padded to whole groups of four rows, and the padding is not used.
 unroll i in TILES {
     fn words$i(p: Place, row: u32, k: u32) -> Words {
+        if CELL_WORDS != 0u {
+            let c = cell(p, row, k);
+            var low = vec4(0u);
+            var pairs = vec4(0u);
+            var bits = 0u;
+            if HAS_FOUR { low = w$i[c + k % 4u]; }
+            if HAS_TWO { pairs = w$i[two(c, k)]; }
+            if HAS_ONE { bits = w$i[one(c)][k % 4u]; }
+            let high = parts(pairs, bits, k);
+            return Words(low, low, low, low, high, high, high, high);
+        }
         let at = p.codes + (row / SHARERS * p.units + k) * WORDS;
         let next = p.units * WORDS;
         let a = w$i[at];

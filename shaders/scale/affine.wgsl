@@ -10,6 +10,7 @@ import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
 
 const BLOCK_UNITS: u32 = 0x10000u;
+const HAS_MINIMA: bool = false;
 
 struct Columns {
     // Scales of four rows.
@@ -37,6 +38,8 @@ fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> {
 }
 
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
+
+fn minima(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(0.0); }
 
 fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> {
     let s = columns(p, row, row, k);

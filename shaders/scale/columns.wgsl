@@ -7,6 +7,7 @@ import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
 
 const BLOCK_UNITS: u32 = 0x10000u;
+const HAS_MINIMA: bool = false;
 
 struct Columns { scale: mat2x4<f32> }
 
@@ -17,5 +18,7 @@ fn product(a: mat2x4<f32>, b: mat2x4<f32>) -> mat2x4<f32> { return mat2x4<f32>(a
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, product(x, s.scale)); }
 
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
+
+fn minima(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(0.0); }
 
 fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> { return product(codes, columns(p, row, row, k).scale); }

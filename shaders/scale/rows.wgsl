@@ -9,6 +9,7 @@ import package::slot::matrix::scale_word;
 import package::slot::weight::SCALE_UNITS;
 
 const BLOCK_UNITS: u32 = SCALE_UNITS;
+const HAS_MINIMA: bool = false;
 
 struct Columns { unused: u32 }
 
@@ -24,5 +25,7 @@ fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> {
     let eight = of_eight(p, row, k);
     return select(eight[0], eight[1], (row & 4u) != 0u);
 }
+
+fn minima(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(0.0); }
 
 fn scaled(codes: mat2x4<f32>, p: Place, row: u32, k: u32) -> mat2x4<f32> { return codes * of_rows(p, row, k)[row & 3u]; }

@@ -2,6 +2,7 @@
 // mantissa of the float 2^20, 2^16, 2^12 or 2^8, where one step is 1/8. So one subtraction decodes a code.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 8u;
 
 fn four(w: u32) -> vec4<f32> {

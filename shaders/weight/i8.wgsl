@@ -3,6 +3,7 @@
 // integers on some GPUs.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 8u;
 
 fn four(w: u32) -> vec4<f32> {

@@ -2,6 +2,7 @@
 // goes into the mantissa of the float 2^23 or 2^15, where one step is 1. So one subtraction decodes a code.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 
 fn four(w: u32) -> vec4<f32> {
     let bits = vec4(w, w, w >> 16u, w >> 16u) & vec4(0xffu, 0xff00u, 0xffu, 0xff00u);

@@ -2,6 +2,7 @@
 // value bit by bit, which suits software adapters. Products on GPUs use weight/nf4_table.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 8u;
 
 fn four(w: u32) -> vec4<f32> {

@@ -2,6 +2,7 @@
 // lanes that read different entries do not wait for each other. Fills the shader slot `weight`; weight/f16 describes each name.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 8u;
 
 var<workgroup> nf4_values: array<f32, 16>;

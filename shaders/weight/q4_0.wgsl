@@ -2,6 +2,7 @@
 // mantissa of the float 2^23, 2^19, 2^15 or 2^11, where one step is 1. So one subtraction decodes a code.
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 4u;
 
 fn four(w: u32) -> vec4<f32> {

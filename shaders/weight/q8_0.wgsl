@@ -2,6 +2,7 @@
 // mantissa of the float 2^23 or 2^15, where one step is 1. So one subtraction decodes a code.
 const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 4u;
 
 fn four(w: u32) -> vec4<f32> {

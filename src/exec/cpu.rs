@@ -61,7 +61,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     let stored = match StoredMatrix::of(part, axis, source)? {
         StoredMatrix::Floats => Some((part.k, Arc::default())),
         StoredMatrix::Coded(halves) => Some((padded(part.k), scales(&halves))),
-        StoredMatrix::Otherwise | StoredMatrix::Transposed(_) | StoredMatrix::Blocks(_) => None,
+        StoredMatrix::Otherwise | StoredMatrix::Transposed(_) | StoredMatrix::Blocks => None,
     };
     if let Some((k, scales)) = stored
         && let Some(Bytes { owner, range }) = source.share(&part.tensor, &part.shape())?

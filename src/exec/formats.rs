@@ -43,8 +43,8 @@ impl FromStr for FloatChoice {
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 ///
-/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. All
-/// other matrices become floats, including matrices in a block type of a GGUF file.
+/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`], or in a
+/// block type of a GGUF file that has such a format. All other matrices become floats.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
@@ -52,9 +52,6 @@ pub struct QuantPlan {
     /// The format of the matrices without an exception. `Some(None)` means floats. `None` keeps the format of matrices that the file stores
     /// quantised, and stores all other matrices as floats.
     others: Option<FormatChoice>,
-    /// True if matrices that a GGUF file stores in a block type stay quantised, in the format that [`kept`] returns. Does not apply to matrices
-    /// for which the plan has a format.
-    keeps_blocks: bool,
     /// Exceptions that come with a named value of the option `quant`, such as `i4-mixed`.
     named: Vec<Exception>,
     /// Limit on the average number of bits per weight, or `None` for no limit. An exception in `named` is left out if the average would exceed
@@ -99,7 +96,7 @@ const NAMED: [(&str, &str); 2] = [
 const BUDGET: f64 = 5.5;
 
 impl QuantPlan {
-    /// The name of the plan that keeps the block types of GGUF files quantised. All other matrices have the format that the default plan chooses.
+    /// The name of the default plan, which keeps the formats of the file.
     pub const KEEP: &'static str = "keep";
 
     /// Returns the names of all plans that quantise matrices, without [`KEEP`](Self::KEEP).
@@ -124,10 +121,9 @@ impl QuantPlan {
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
-        said.unwrap_or_else(|| match source.dtype(&part.tensor) {
-            Some(DType::Coded(name)) => quant::find(name).ok(),
-            Some(dtype) if self.keeps_blocks => kept(dtype).and_then(|name| quant::find(name).ok()),
-            _ => None,
+        said.unwrap_or_else(|| match source.dtype(&part.tensor)? {
+            DType::Coded(name) => quant::find(name).ok(),
+            dtype => kept(part, dtype),
         })
     }
 
@@ -167,7 +163,7 @@ impl FromStr for QuantPlan {
         let mut words = text.split(',').peekable();
         match words.next_if(|word| !word.contains('=')) {
             None => {}
-            Some(QuantPlan::KEEP) => plan.keeps_blocks = true,
+            Some(QuantPlan::KEEP) => {}
             Some(name) => {
                 let mut meant = NAMED.iter().find(|(known, _)| *known == name).map_or(name, |(_, plan)| plan).split(',');
                 plan.others = Some(format(meant.next().unwrap_or_default())?);
@@ -187,17 +183,13 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the name of the format to which [`KEEP`](QuantPlan::KEEP) converts matrices in a block type of a GGUF file: the format of the same name,
-/// which has exactly the same weights, else `i8`. Returns `None` if `dtype` has no blocks.
-///
-/// The conversion to `i8` adds an error of 0.6 % of the weights, as a relative root mean square: `i8` has one scale per 64 weights, the block types one
-/// per 16 or 32.
-fn kept(dtype: DType) -> Option<&'static str> {
-    let is_same = |format: &&&dyn Format| format.repack().is_some() && dtype.name().eq_ignore_ascii_case(format.name());
-    match dtype.size_bytes() {
-        None => Some(quant::FORMATS.iter().find(is_same).map_or("i8", |format| format.name())),
-        Some(_) => None,
-    }
+/// Returns the format that has exactly the weights of a matrix which a GGUF file stores as `dtype`. Returns `None` if there is no such format, or if the
+/// executor needs the matrix in another order than the file's.
+fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
+    let is_same = |format: &&&dyn Format| {
+        format.file_blocks().is_some() && dtype.name().eq_ignore_ascii_case(format.name()) && part.k.is_multiple_of(format.block())
+    };
+    if part.transposed || part.has_padded_heads() { None } else { quant::FORMATS.iter().find(is_same).copied() }
 }
 
 /// Parses an exception, as in `head=i8`.

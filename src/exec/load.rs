@@ -3,7 +3,7 @@
 use super::Executor;
 use super::stored::StoredMatrix;
 use crate::error::{Error, Result, filled};
-use crate::quant::{Affine, Axis, Coded, EncodedRows, Repack, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
+use crate::quant::{Affine, Axis, Coded, EncodedRows, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
 use crate::tape::{Initial, MatrixPart, MatrixSpec, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::View;
 use half::f16;
@@ -71,7 +71,7 @@ pub fn survey(part: &MatrixPart, source: &dyn Source) -> Result<Option<Affine>> 
     match StoredMatrix::of(part, Axis::Row, source)? {
         StoredMatrix::Coded(halves) => return Ok(Some(Affine::from_stored(&halves, part.rows, part.k))),
         StoredMatrix::Transposed(halves) => return Ok(Some(Affine::from_stored(&halves, part.k, part.rows).transposed())),
-        StoredMatrix::Otherwise | StoredMatrix::Floats | StoredMatrix::Blocks(_) => {}
+        StoredMatrix::Otherwise | StoredMatrix::Floats | StoredMatrix::Blocks => {}
     }
     let mut survey = Survey::new(part.rows, part.k);
     let k = padded(part.k);
@@ -119,8 +119,8 @@ fn write_stored(
 ) -> Result<bool> {
     let k = padded(part.k);
     let scales = match StoredMatrix::of(part, axis, source)? {
-        StoredMatrix::Blocks(repack) => {
-            write_blocks(part, repack, first, rows, source, encoded, write)?;
+        StoredMatrix::Blocks => {
+            write_blocks(part, first, rows, source, encoded, write)?;
             return Ok(true);
         }
         StoredMatrix::Floats if part.k == k => Vec::new(),
@@ -160,14 +160,14 @@ fn write_stored(
 /// `Model` if the scale of a block is not finite.
 fn write_blocks(
     part: &MatrixPart,
-    repack: Repack,
     first: usize,
     rows: usize,
     source: &dyn Source,
     encoded: &mut EncodedRows,
     write: &mut dyn FnMut(usize, &EncodedRows) -> Result<()>,
 ) -> Result<()> {
-    let row_bytes = part.k / part.format.block() * repack.block_bytes;
+    let blocks = part.format.file_blocks().expect("the format has blocks of files");
+    let row_bytes = part.k / part.format.block() * blocks.block_bytes();
     source.with(&part.tensor, &part.shape(), &mut |view| {
         let bytes = view.block_bytes().expect("the file has blocks");
         let own = &bytes[(part.first_row() + first) * row_bytes..][..rows * row_bytes];
@@ -175,8 +175,16 @@ fn write_blocks(
         for (chunk, row) in own.chunks(at_once * row_bytes).zip((first..).step_by(at_once)) {
             encoded.codes.clear();
             encoded.scales.clear();
-            chunk.chunks_exact(repack.block_bytes).for_each(|block| (repack.one)(block, encoded));
-            if let Some(scale) = encoded.scales.iter().find(|scale| !scale.is_finite()) {
+            let repacked = chunk.par_chunks_exact(row_bytes).map(|row| {
+                let mut own = EncodedRows::default();
+                row.chunks_exact(blocks.block_bytes()).for_each(|block| blocks.repack(block, &mut own));
+                own
+            });
+            for row in repacked.collect::<Vec<_>>() {
+                encoded.codes.extend(row.codes);
+                encoded.scales.extend(row.scales);
+            }
+            if let Some(scale) = part.format.blocks().misfit(&encoded.scales) {
                 return Err(
                     Error::model(format!("expected finite scales of blocks, found {scale}")).hint("the file is damaged: download it again")
                 );
@@ -191,7 +199,7 @@ fn write_blocks(
 /// scales belong to the whole matrix.
 fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows: usize) -> Vec<f16> {
     match part.format.scaling() {
-        Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k), part.format.block()).to_vec(),
+        Scaling::Blocks => axis.of_rows(scales, first, rows, padded(part.k), part.format).to_vec(),
         Scaling::None | Scaling::Affine => Vec::new(),
     }
 }

@@ -1,7 +1,7 @@
 //! Finds tensors whose file already stores them in the wanted format, so that they need no encoding.
 
 use crate::error::Result;
-use crate::quant::{Axis, Coded, Repack, Scaling, WEIGHTS_PER_BLOCK, padded};
+use crate::quant::{Axis, Coded, Scaling, WEIGHTS_PER_BLOCK, padded};
 use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
@@ -26,7 +26,7 @@ pub enum StoredMatrix {
     /// In the same float type, without the padding of rows.
     Floats,
     /// In the blocks of the GGUF type with the format's name.
-    Blocks(Repack),
+    Blocks,
     /// As codes of the same format, with the padding of rows. The field has the scales of all rows.
     Coded(Vec<f16>),
     /// As codes of the same format, but for the transposed matrix. The field has the scales in the order for the matrix `[rows, k]`.
@@ -47,9 +47,12 @@ impl StoredMatrix {
                 Ok(())
             })?,
             (Some(dtype), own)
-                if dtype.name().eq_ignore_ascii_case(own) && !part.transposed && part.k.is_multiple_of(part.format.block()) =>
+                if part.format.file_blocks().is_some()
+                    && dtype.name().eq_ignore_ascii_case(own)
+                    && !part.transposed
+                    && part.k.is_multiple_of(part.format.block()) =>
             {
-                found = part.format.repack().map_or(StoredMatrix::Otherwise, StoredMatrix::Blocks);
+                found = StoredMatrix::Blocks;
             }
             _ => {}
         }
@@ -76,49 +79,70 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> StoredMatrix {
     }
 }
 
-/// Reorders the block scales of a matrix that is stored transposed: returns the scales in the order for the matrix `part`.
+/// Reorders the block scales of a matrix that is stored transposed, in a format with [`WEIGHTS_PER_BLOCK`] weights per scale: returns the scales in the order for the matrix `part`.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // The number of scales per row of the stored matrix, and per row of the matrix `part`. Scales along columns include the padding.
     let (theirs, ours) = match axis {
-        Axis::Row => (padded(rows), k.div_ceil(part.format.block())),
+        Axis::Row => (padded(rows), k.div_ceil(WEIGHTS_PER_BLOCK)),
         Axis::Column => (rows.div_ceil(WEIGHTS_PER_BLOCK), k),
     };
     let at = |i: usize| scales.get(i % ours * theirs + i / ours).copied().unwrap_or(f16::ZERO);
-    (0..axis.n_scales(rows, k, part.format.block())).map(at).collect()
+    (0..axis.n_items(rows, k, part.format)).map(at).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::quant::product::{Product, Weights, products};
     use crate::quant::{EncodedRows, FORMATS, Scales};
     use crate::tensor::View;
+    use crate::weights::testing::scale_places;
 
     #[test]
     fn repacked_blocks_have_the_weights_of_their_file() {
         let mut seen = 0;
         for format in FORMATS.iter().copied() {
-            let Some(Repack { block_bytes, one }) = format.repack() else { continue };
+            let Some(blocks) = format.file_blocks() else { continue };
             seen += 1;
             let dtype = DType::ALL.into_iter().find(|dtype| dtype.name().eq_ignore_ascii_case(format.name())).unwrap();
-            assert_eq!(dtype.block(), Some((format.block(), block_bytes)));
-            let (rows, k) = (3, 16 * format.block());
-            let mut bytes: Vec<u8> = (0..rows * 16 * block_bytes).map(|i| (i * i * 31 % 251) as u8).collect();
+            let size = blocks.block_bytes();
+            assert_eq!(dtype.block(), Some((format.block(), size)));
+            // Some rows have more sub-blocks than loops expand at once.
+            let (rows, k) = (3, 9 * 256);
+            let n = rows * k / format.block();
+            let mut bytes: Vec<u8> = (0..n * size).map(|i| (i * i * 31 % 251 + i % 5) as u8).collect();
             // Any finite scale: of both signs, zero, and subnormal.
-            for (i, block) in bytes.chunks_exact_mut(block_bytes).enumerate() {
-                let scale = f16::from_bits((i * 2689) as u16);
-                block[..2].copy_from_slice(&if scale.is_finite() { scale } else { f16::ONE }.to_le_bytes());
+            for (i, block) in bytes.chunks_exact_mut(size).enumerate() {
+                let finite = |i: usize| f16::from_bits((i * 2689) as u16);
+                for (j, at) in scale_places(dtype).into_iter().enumerate() {
+                    let scale = finite(i * 2 + j);
+                    block[at..at + 2].copy_from_slice(&if scale.is_finite() { scale } else { f16::ONE }.to_le_bytes());
+                }
             }
             let expected = View::dense(dtype, &[rows, k], &bytes).unwrap().to_f32().unwrap();
             let mut repacked = EncodedRows::default();
-            bytes.chunks_exact(block_bytes).for_each(|block| one(block, &mut repacked));
-            let mut found = vec![0.0; rows * k];
-            format.decode(&repacked.codes, &mut found);
+            bytes.chunks_exact(size).for_each(|block| blocks.repack(block, &mut repacked));
+            assert_eq!(repacked.codes.len(), format.size_bytes(rows * k));
+            assert_eq!(repacked.scales.len(), rows * format.blocks().per_row(k));
             let scales = Scales::new(format, Axis::Row, &repacked.scales, rows);
-            found.chunks_exact_mut(k).enumerate().for_each(|(i, row)| scales.apply(i, row));
             let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || *a == 0.0 && *b == 0.0;
+            // Rows are decoded in two ways: a whole row, and the weights of a product.
+            let weights = Weights { format, k, codes: &repacked.codes, scales: &scales };
+            let mut found = vec![0.0; rows * k];
+            found.chunks_exact_mut(k).enumerate().for_each(|(i, row)| weights.row(i, row));
             assert!(found.iter().zip(&expected).all(same), "{dtype}");
+            for column in (0..k).step_by(97) {
+                let one: Vec<f32> = (0..k).map(|i| f32::from(u8::from(i == column))).collect();
+                let sums = products(&[Product { weights, rows, x: vec![&one] }]).remove(0);
+                let found: Vec<f32> = sums.of(0).flatten().copied().collect();
+                let own: Vec<f32> = expected.iter().skip(column).step_by(k).copied().collect();
+                assert!(found.iter().zip(&own).all(same), "{dtype} {column}");
+            }
+            let mut packed = Vec::new();
+            blocks.pack(&repacked.codes, &repacked.scales, &mut packed);
+            assert!(packed == bytes, "{dtype}");
         }
-        assert_eq!(seen, 2);
+        assert_eq!(seen, 12);
     }
 }

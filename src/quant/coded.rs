@@ -29,11 +29,11 @@ impl Coding {
         (shape.iter().product::<usize>() / k.max(1), k)
     }
 
-    /// Returns how many f16 values store the scales and offsets of a slice `[rows, k]`.
-    fn n_scales(&self, rows: usize, k: usize) -> usize {
+    /// Returns how many items of 16 bits store the scales and offsets of a slice `[rows, k]`.
+    fn n_items(&self, rows: usize, k: usize) -> usize {
         match self.format.scaling() {
             Scaling::None => 0,
-            Scaling::Blocks => self.axis.n_scales(rows, padded(k), self.format.block()),
+            Scaling::Blocks => self.axis.n_items(rows, padded(k), self.format),
             Scaling::Affine => 2 * (rows + padded(k)),
         }
     }
@@ -43,7 +43,7 @@ impl Coding {
     pub fn size_bytes(&self, rows: usize, k: usize) -> Option<usize> {
         // Checks that an upper bound fits `usize`: a code has at most 4 bytes, and each padded row or column has at most a few f16 scales.
         k.checked_add(8)?.checked_mul(rows.checked_add(8)?)?.checked_mul(32)?;
-        Some(rows * self.format.size_bytes(padded(k)) + 2 * self.slices * self.n_scales(rows / self.slices, k))
+        Some(rows * self.format.size_bytes(padded(k)) + 2 * self.slices * self.n_items(rows / self.slices, k))
     }
 }
 
@@ -109,7 +109,7 @@ impl<'a> Coded<'a> {
     /// Returns the scales of slice `slice` as they are stored. [`Axis`] describes the layout of block scales, [`super::Affine::stored`] the
     /// layout of affine scales.
     pub fn scales(&self, slice: usize) -> Vec<f16> {
-        let n = self.coding.n_scales(self.slice_rows(), self.k);
+        let n = self.coding.n_items(self.slice_rows(), self.k);
         self.halves(slice * n..(slice + 1) * n)
     }
 
@@ -127,12 +127,12 @@ impl<'a> Coded<'a> {
         }
         let (rows, k) = (self.slice_rows(), out.len());
         let (slice, i) = (i / rows, i % rows);
-        let first = slice * self.coding.n_scales(rows, self.k);
+        let first = slice * self.coding.n_items(rows, self.k);
         let own = match (format.scaling(), axis) {
             (Scaling::None, _) => return,
             (Scaling::Blocks, Axis::Row) => {
-                let at = first + axis.n_scales(i, k, format.block());
-                self.halves(at..at + axis.n_scales(1, k, format.block()))
+                let at = first + axis.n_items(i, k, format);
+                self.halves(at..at + axis.n_items(1, k, format))
             }
             (Scaling::Blocks, Axis::Column) => {
                 let at = first + i / super::WEIGHTS_PER_BLOCK * k;
@@ -207,6 +207,9 @@ mod tests {
     fn numbers_are_read_from_anywhere() {
         for format in FORMATS.iter().copied() {
             for axis in [Axis::Row, Axis::Column] {
+                if axis == Axis::Column && format.file_blocks().is_some() {
+                    continue;
+                }
                 for slices in [1, 2] {
                     let (rows, k) = (132, 77);
                     let (coding, bytes, expected) = coded(format, axis, slices, rows, k);
@@ -225,9 +228,9 @@ mod tests {
     #[test]
     fn unscaled_values_encode_to_the_same_codes() {
         for format in FORMATS.iter().copied().filter(|f| f.scaling() != Scaling::None) {
-            let (coding, bytes, _) = coded(format, Axis::Row, 1, 16, 64);
-            let matrix = Coded::new(coding, 16, 64, &bytes).unwrap();
-            let mut values = vec![0.0; 16 * 64];
+            let (coding, bytes, _) = coded(format, Axis::Row, 1, 16, 256);
+            let matrix = Coded::new(coding, 16, 256, &bytes).unwrap();
+            let mut values = vec![0.0; 16 * 256];
             matrix.unscaled().read(0, &mut values);
             let mut again = Vec::new();
             format.encode(&values, &mut again).unwrap();

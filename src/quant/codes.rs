@@ -41,19 +41,22 @@ struct Row<'a, C> {
 impl<C: Codes> Body for Row<'_, C> {
     #[inline(always)]
     unsafe fn call<V: SimdVector>(self) {
-        let block = if let Factors::Blocks(_, block) = self.factors { block } else { WEIGHTS_PER_BLOCK };
-        let vectors = block / LANES;
-        for (b, out) in self.out.chunks_mut(vectors).enumerate() {
-            let first = b * vectors;
-            let block_bytes = block / PAD * C::BYTES;
-            isa::prefetch(self.soon.as_ptr().wrapping_add(b * block_bytes), block_bytes);
-            for (i, out) in (first..).zip(out) {
+        /// The number of vectors whose codes are prefetched together.
+        const TOGETHER: usize = WEIGHTS_PER_BLOCK / LANES;
+        for (b, out) in self.out.chunks_mut(TOGETHER).enumerate() {
+            let bytes = TOGETHER * UNITS * C::BYTES;
+            isa::prefetch(self.soon.as_ptr().wrapping_add(b * bytes), bytes);
+            for (i, out) in (b * TOGETHER..).zip(out) {
                 // SAFETY: the caller guarantees the CPU's instructions. `bytes` has the units of all vectors in `out`.
                 unsafe {
                     let units = self.bytes.as_ptr().add(i * UNITS * C::BYTES);
                     match self.factors {
                         Factors::One => V::decode::<C>(units),
-                        Factors::Blocks(scales, _) => V::decode_times::<C>(units, scales[b]),
+                        Factors::Blocks(subs) if C::HAS_MINIMA => {
+                            let sub = i * LANES / subs.len;
+                            V::decode_scaled::<C>(units, subs.factors[sub], subs.minima[sub])
+                        }
+                        Factors::Blocks(subs) => V::decode_times::<C>(units, subs.factors[i * LANES / subs.len]),
                         Factors::Each(scales) => V::decode::<C>(units).mul(V::load(&scales.as_chunks().0[i])),
                     }
                     .store(out);
@@ -79,7 +82,11 @@ pub(super) fn portable<C: Codes>(bytes: &[u8], factors: Factors<'_>, out: &mut [
         out.copy_from_slice(&eight::<C>(unit)[..out.len()]);
         match factors {
             Factors::One => {}
-            Factors::Blocks(scales, block) => out.iter_mut().for_each(|x| *x *= scales[u * PAD / block]),
+            Factors::Blocks(subs) => {
+                let sub = u * PAD / subs.len;
+                let minimum = subs.minima.get(sub).copied().unwrap_or_default();
+                out.iter_mut().for_each(|x| *x = *x * subs.factors[sub] - minimum);
+            }
             Factors::Each(scales) => out.iter_mut().zip(&scales[u * PAD..]).for_each(|(x, scale)| *x *= scale),
         }
     }

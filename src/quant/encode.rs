@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub struct EncodedRows {
     /// The codes, `[rows, k]`, row-major.
     pub codes: Vec<u8>,
-    /// The scales of blocks in the layout of [`Axis`]. The list is empty if the format does not scale blocks.
+    /// The items that store the scales of blocks, in the layout of [`Axis`]. The list is empty if the format does not scale blocks.
     pub scales: Vec<f16>,
 }
 
@@ -38,6 +38,17 @@ pub fn encode_rows(
 ) -> Result<()> {
     out.codes.clear();
     out.scales.clear();
+    if let (Some(blocks), Axis::Row) = (format.file_blocks(), axis) {
+        let encoded = rows.par_chunks(k).map(|row| {
+            let mut own = EncodedRows::default();
+            blocks.encode_row(row, None, &mut own).map(|()| own)
+        });
+        for row in encoded.collect::<Result<Vec<_>>>()? {
+            out.codes.extend(row.codes);
+            out.scales.extend(row.scales);
+        }
+        return Ok(());
+    }
     let scaled = match (format.scaling(), axis) {
         (Scaling::None, _) => return format.encode(rows, &mut out.codes),
         (Scaling::Affine, _) => {

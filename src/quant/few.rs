@@ -3,8 +3,10 @@
 //!
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
 
+use super::block_scales::Expanded;
 use super::codes::UNITS;
 use super::isa::{self, Body, Isa, LANES, SimdVector};
+use super::product::DEPTH;
 use super::tile::STRIP;
 use super::units::Codes;
 use super::{RowFactors, WEIGHTS_PER_BLOCK};
@@ -19,8 +21,6 @@ pub fn most(isa: Isa) -> usize {
     }
 }
 
-/// Determines whether a CPU of this architecture may take more than four tokens. Elsewhere their loops are not compiled.
-const WIDE: bool = cfg!(all(target_arch = "x86_64", has_avx512));
 /// The number of rows that more than four tokens are multiplied by together.
 const HALF: usize = STRIP / 2;
 /// Codes are prefetched at least this many bytes ahead of the loop.
@@ -36,7 +36,7 @@ pub struct RowBlock<'a> {
     pub factors: RowFactors<'a>,
     /// The number of columns, a multiple of [`LANES`].
     pub width: usize,
-    /// The number of columns that are multiplied at a time, a multiple of [`WEIGHTS_PER_BLOCK`]. Their products are added up in registers, and the
+    /// The number of columns that are multiplied at a time, a multiple of [`WEIGHTS_PER_BLOCK`] and at most [`DEPTH`]. Their products are added up in registers, and the
     /// sum is then added to the result.
     pub depth: usize,
     /// The activations of at most [`most`] tokens. The activations of token t begin at index `t * x_stride` and have at least `width` floats.
@@ -57,10 +57,10 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
             2 => isa.with(Few::<C, 2, STRIP> { rows, out, out_stride, codes }),
             3 => isa.with(Few::<C, 3, STRIP> { rows, out, out_stride, codes }),
             4 => isa.with(Few::<C, 4, STRIP> { rows, out, out_stride, codes }),
-            5 if WIDE => isa.with(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
-            6 if WIDE => isa.with(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
-            7 if WIDE => isa.with(Few::<C, 7, HALF> { rows, out, out_stride, codes }),
-            8 if WIDE => isa.with(Few::<C, 8, HALF> { rows, out, out_stride, codes }),
+            5 => isa.with_wide(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
+            6 => isa.with_wide(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
+            7 => isa.with_wide(Few::<C, 7, HALF> { rows, out, out_stride, codes }),
+            8 => isa.with_wide(Few::<C, 8, HALF> { rows, out, out_stride, codes }),
             n => panic!("expected 1 to {} tokens, found {n}", most(isa)),
         }
     }
@@ -83,31 +83,57 @@ impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
         assert!(r.x.len() >= (T - 1) * r.x_stride + r.width);
         // SAFETY: the caller guarantees the CPU's instructions, and the slices hold all rows, as checked here.
         unsafe {
+            // A format's constants decide which loops are compiled.
             match r.factors {
-                RowFactors::One => self.rows::<V>(|units, _, _| V::decode::<C>(units)),
-                RowFactors::Blocks(scales, n, block) => {
-                    assert!(block.is_power_of_two() && n >= r.width.div_ceil(block) && scales.len() >= r.n * n);
-                    let shift = block.trailing_zeros();
-                    self.rows::<V>(|units, i, column| V::decode_times::<C>(units, *scales.get_unchecked(i * n + (column >> shift))));
+                RowFactors::One if C::SUB == 0 => self.rows::<V>(|_, _, _| {}, |units, _, _, _| V::decode::<C>(units)),
+                RowFactors::Blocks(items, n, blocks) if C::SUB != 0 => {
+                    assert!(r.depth <= DEPTH && n >= blocks.per_row(r.width) && items.len() >= r.n * n);
+                    assert!((blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
+                    let width = r.width;
+                    let expand = |row: usize, first: usize, to: &mut Expanded| {
+                        let own = &items[row * n..][first / blocks.len * blocks.items..n];
+                        let subs = (width - first).min(DEPTH).div_ceil(C::SUB);
+                        (blocks.expand)(own, &mut to.factors[..subs], &mut to.minima[..subs]);
+                    };
+                    // `column` is below DEPTH, so the index is below the number of factors.
+                    self.rows::<V>(expand, |units, own, _, column| {
+                        let sub = column / C::SUB;
+                        let factor = *own.factors.get_unchecked(sub);
+                        if C::HAS_MINIMA {
+                            V::decode_scaled::<C>(units, factor, *own.minima.get_unchecked(sub))
+                        } else {
+                            V::decode_times::<C>(units, factor)
+                        }
+                    });
                 }
-                RowFactors::Each(scales) => {
+                RowFactors::Each(scales) if C::HAS_COLUMNS => {
                     assert!(scales.len() >= r.width);
-                    self.rows::<V>(|units, _, column| V::decode::<C>(units).mul(V::load(&*scales.as_ptr().add(column).cast())));
+                    let load = |units, _: &Expanded, first, column| {
+                        V::decode::<C>(units).mul(V::load(&*scales.as_ptr().add(first + column).cast()))
+                    };
+                    self.rows::<V>(|_, _, _| {}, load);
                 }
+                _ => unreachable!("a format has only its own scales"),
             }
         }
     }
 }
 
 impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
-    /// Multiplies all rows. `load(units, row, column)` returns the 16 weights of the two units at `units`, which begin at column `column` of row
-    /// `row`.
+    /// Multiplies all rows, `depth` columns at a time. `expand(row, first, own)` expands the scales of a row's columns from `first` on. Then
+    /// `load(units, own, first, column)` returns the 16 weights of the two units at `units`, which begin at column `first + column` of the row.
     #[inline(always)]
-    unsafe fn rows<V: SimdVector>(&mut self, load: impl Fn(*const u8, usize, usize) -> V) {
+    unsafe fn rows<V: SimdVector>(
+        &mut self,
+        expand: impl Fn(usize, usize, &mut Expanded),
+        load: impl Fn(*const u8, &Expanded, usize, usize) -> V,
+    ) {
+        let mut own: [Expanded; R] = std::array::from_fn(|_| Expanded::default());
         for strip in (0..self.rows.n).step_by(R) {
             for first in (0..self.rows.width).step_by(self.rows.depth) {
+                own.iter_mut().enumerate().for_each(|(i, own)| expand(strip + i, first, own));
                 // SAFETY: `call` has checked the lengths of the slices.
-                let sums = unsafe { self.sums(strip, first, &load) };
+                let sums = unsafe { self.sums(strip, first, |units, i, column| load(units, &own[i], first, column)) };
                 for (t, sums) in sums.into_iter().enumerate() {
                     for (out, sum) in self.out[t * self.out_stride + strip..].iter_mut().zip(sums) {
                         // SAFETY: the caller guarantees the CPU's instructions.
@@ -119,9 +145,9 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     }
 
     /// Returns the sums of the rows `strip .. strip + R` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
-    /// partial sums.
+    /// partial sums. `load(units, i, column)` returns the weights of row `strip + i` from column `first + column` on.
     #[inline(always)]
-    unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, load: &impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
+    unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, load: impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
         // The distance is a whole number of strips, so that every cache line is prefetched equally early.
@@ -139,7 +165,7 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
                     let x: [V; T] = std::array::from_fn(|t| V::load(&*r.x.as_ptr().add(t * r.x_stride + column).cast()));
                     for i in 0..R {
                         let units = r.codes.as_ptr().add((strip + i) * r.row_bytes + column / LANES * UNITS * C::BYTES);
-                        let w = load(units, strip + i, column);
+                        let w = load(units, i, column - first);
                         for (sums, &x) in sums.iter_mut().zip(&x) {
                             sums[i] = w.mul_add(x, sums[i]);
                         }

@@ -3,8 +3,9 @@
 //! A code c, from 0 to 15, has the value (c − 8) / 8, from −1 to 7/8. The encoder tries several scales for a block. Each scale maps the weight
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
+use super::block_scales::OneScale;
 use super::units::Codes;
-use super::{Format, Loops, PAD, Scaling, nibbles};
+use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
 
 /// The weight format `i4`.
@@ -26,6 +27,10 @@ const TABLE: [f32; 16] = {
 
 impl Codes for I4 {
     const BYTES: usize = nibbles::BYTES;
+
+    const SUB: usize = WEIGHTS_PER_BLOCK;
+
+    const HAS_COLUMNS: bool = true;
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
@@ -57,14 +62,12 @@ impl Codes for I4 {
         super::units::neon::fractions::<3>(unsafe { vsubq_s8(vreinterpretq_s8_u8(nibbles::bytes(units)), vdupq_n_s8(8)) })
     }
 
-    /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]
     unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { nibbles::look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(TABLE.as_ptr()), _mm512_set1_ps(factor))) }
+        unsafe { nibbles::look_up_two_times(units, &TABLE, factor) }
     }
 }
 
@@ -122,6 +125,6 @@ impl Format for I4 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I4>()
+        Loops::of::<I4>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
     }
 }

@@ -3,8 +3,9 @@
 //! A code c has the value (c − 128) / 128, from −127/128 to 127/128. The scale of a block is its largest magnitude times 128/127. Values are
 //! fractions and not whole numbers, so that a scale is about as large as the weights of its block, and fits f16.
 
+use super::block_scales::OneScale;
 use super::units::Codes;
-use super::{Format, Loops, PAD, Scaling};
+use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::Result;
 
 /// The weight format `i8`.
@@ -15,6 +16,10 @@ const LARGEST: f32 = 127.0;
 
 impl Codes for I8 {
     const BYTES: usize = PAD;
+
+    const SUB: usize = WEIGHTS_PER_BLOCK;
+
+    const HAS_COLUMNS: bool = true;
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
@@ -111,6 +116,6 @@ impl Format for I8 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I8>()
+        Loops::of::<I8>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
     }
 }

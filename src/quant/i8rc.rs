@@ -5,7 +5,7 @@
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
 use super::units::Codes;
-use super::{Format, Loops, PAD, Scaling};
+use super::{BlockLayout, Format, Loops, PAD, Scaling};
 use crate::error::Result;
 
 /// The weight format `i8rc`.
@@ -72,6 +72,6 @@ impl Format for I8rc {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I8rc>()
+        Loops::of::<I8rc>(BlockLayout::UNUSED)
     }
 }

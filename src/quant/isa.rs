@@ -42,6 +42,22 @@ impl Isa {
         *BEST.get_or_init(|| Isa::all()[0])
     }
 
+    /// Runs a loop that is compiled for registers of 16 numbers only.
+    ///
+    /// # Panics
+    /// If this instruction set has narrower registers.
+    pub fn with_wide(self, body: impl Body) {
+        match self {
+            // SAFETY: the CPU has these instructions.
+            #[cfg(all(target_arch = "x86_64", has_avx512))]
+            Isa::Avx512 => unsafe { x86::run512(body) },
+            other => {
+                drop(body);
+                panic!("{other:?} has no registers of 16 numbers")
+            }
+        }
+    }
+
     /// Runs the loop `body`, compiled for the vectors of this instruction set.
     pub fn with(self, body: impl Body) {
         match self {
@@ -85,6 +101,8 @@ pub trait SimdVector: Copy {
     unsafe fn decode<C: Codes>(units: *const u8) -> Self;
     /// Decodes the two units at `units` (16 codes) and multiplies the unscaled values by `factor`.
     unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self;
+    /// Decodes the two units at `units` (16 codes) and returns `factor * v - minimum` for each unscaled value v. The product is exact in f32.
+    unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self;
     unsafe fn mul(self, b: Self) -> Self;
     /// Returns `self * b + c`. Rounds once if the CPU can.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
@@ -141,6 +159,11 @@ impl SimdVector for [f32; LANES] {
     unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
         // SAFETY: the caller guarantees two whole units.
         unsafe { Self::decode::<C>(units).mul([factor; LANES]) }
+    }
+    #[inline(always)]
+    unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
+        // SAFETY: the caller guarantees two whole units.
+        unsafe { Self::decode_times::<C>(units, factor) }.map(|x| x - minimum)
     }
     #[inline(always)]
     unsafe fn mul(self, b: Self) -> Self {
@@ -200,6 +223,10 @@ mod x86 {
             unsafe { [C::load_times(units, factor), C::load_times(units.add(C::BYTES), factor)] }
         }
         #[inline(always)]
+        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
+            unsafe { [C::load_scaled(units, factor, minimum), C::load_scaled(units.add(C::BYTES), factor, minimum)] }
+        }
+        #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {
             unsafe { [_mm256_mul_ps(self[0], b[0]), _mm256_mul_ps(self[1], b[1])] }
         }
@@ -243,6 +270,10 @@ mod x86 {
         #[inline(always)]
         unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
             unsafe { C::load_two_times(units, factor) }
+        }
+        #[inline(always)]
+        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
+            unsafe { C::load_two_scaled(units, factor, minimum) }
         }
         #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {
@@ -292,6 +323,10 @@ mod arm {
         #[inline(always)]
         unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
             unsafe { C::load_neon(units).map(|four| vmulq_n_f32(four, factor)) }
+        }
+        #[inline(always)]
+        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
+            unsafe { C::load_neon(units).map(|four| vsubq_f32(vmulq_n_f32(four, factor), vdupq_n_f32(minimum))) }
         }
         #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {

@@ -6,6 +6,7 @@
 //! models, tensors, files or devices.
 
 mod affine;
+mod block_scales;
 mod coded;
 mod codes;
 mod encode;
@@ -13,29 +14,33 @@ mod f16;
 mod f32;
 mod few;
 mod float;
+mod gguf;
 mod i4;
 mod i8;
 mod i8rc;
 pub(crate) mod isa;
 mod nf4;
 mod nibbles;
+mod planes;
 pub mod product;
-mod q4_0;
-mod q8_0;
 mod scales;
 mod tile;
 pub(crate) mod units;
+mod whole;
 
 pub use affine::{Affine, Survey};
+pub use block_scales::BlockLayout;
 pub use coded::{Coded, Coding};
 pub use codes::Decode;
 pub use encode::{EncodedRows, encode_rows};
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub use float::Float;
-pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, WEIGHTS_PER_BLOCK};
+pub use gguf::FileBlocks;
+pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, Subs, WEIGHTS_PER_BLOCK};
 
 use crate::error::{Error, Result};
+use gguf::Gguf;
 use std::fmt;
 
 /// The number of codes in a unit, the smallest group of consecutive codes that a kernel decodes. Every row of a matrix and every vector of
@@ -54,32 +59,26 @@ pub struct Loops {
     pub decode: Decode,
     /// Multiplies rows of codes by the activations of 1 to 4 tokens.
     pub multiply: few::Multiply,
+    /// The scales of blocks along rows.
+    pub blocks: BlockLayout,
 }
 
 impl Loops {
-    fn of<C: units::Codes>() -> Loops {
-        Loops { decode: codes::decode_of::<C>(), multiply: few::multiply_of::<C>() }
+    fn of<C: units::Codes>(blocks: BlockLayout) -> Loops {
+        debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
+        Loops { decode: codes::decode_of::<C>(), multiply: few::multiply_of::<C>(), blocks }
     }
-}
-
-/// Takes over the blocks of a GGUF file.
-#[derive(Clone, Copy)]
-pub struct Repack {
-    /// The number of bytes of a block in the file.
-    pub block_bytes: usize,
-    /// Appends the codes and the scale of one block.
-    pub one: fn(&[u8], &mut EncodedRows),
-}
-
-/// Returns the little-endian f16 at the beginning of a block.
-fn half(block: &[u8]) -> half::f16 {
-    half::f16::from_le_bytes([block[0], block[1]])
 }
 
 /// A weight format: the encoding of a matrix's elements.
 pub trait Format: Send + Sync {
-    /// Returns the name in options and in JSON. The shader `shaders/weight/<name>.wgsl` has the same name.
+    /// Returns the name in options and in JSON.
     fn name(&self) -> &'static str;
+
+    /// Returns the name of the shader `shaders/weight/<shader>.wgsl`, which decodes the codes. Formats whose codes have the same values share a shader.
+    fn shader(&self) -> &'static str {
+        self.name()
+    }
 
     /// Returns a few words about the format for help texts, or an empty string if its name is enough.
     fn about(&self) -> &'static str {
@@ -102,19 +101,25 @@ pub trait Format: Send + Sync {
     /// Returns the largest unscaled value of a code.
     fn largest(&self) -> f32;
 
-    /// Returns how many weights share a scale: [`WEIGHTS_PER_BLOCK`] or a smaller power of two. Only formats with [`Scaling::Blocks`] use this number.
-    /// Smaller blocks are along rows only.
-    fn block(&self) -> usize {
-        WEIGHTS_PER_BLOCK
+    /// Returns the layout of the scales of blocks along rows. Only formats with [`Scaling::Blocks`] use it.
+    fn blocks(&self) -> BlockLayout {
+        self.loops().blocks
     }
 
-    /// Returns how to take over the blocks of the GGUF type with this format's name. The weights stay exactly the same. Returns `None` if no GGUF type
-    /// has this name.
-    fn repack(&self) -> Option<Repack> {
+    /// Returns the number of weights in a block along rows. Only formats with [`Scaling::Blocks`] use it. Blocks along columns exist only in formats whose
+    /// blocks have [`WEIGHTS_PER_BLOCK`] weights.
+    fn block(&self) -> usize {
+        self.blocks().len
+    }
+
+    /// Returns the functions that take over the blocks of the GGUF type with this format's name. The weights stay exactly the same. Returns `None` if no
+    /// GGUF type has this name.
+    fn file_blocks(&self) -> Option<&dyn FileBlocks> {
         None
     }
 
-    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] have to implement this function.
+    /// Returns the scale of a block of weights. Only formats with [`Scaling::Blocks`] and without [`file_blocks`](Self::file_blocks) have to implement
+    /// this function.
     fn scale(&self, _numbers: &[f32]) -> f32 {
         1.0
     }
@@ -149,7 +154,13 @@ impl PartialEq for dyn Format {
 }
 
 /// All formats. The parser of options, help texts, tests and benchmarks use this list.
-pub static FORMATS: &[&dyn Format] = &[&f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc, &q8_0::Q8_0, &q4_0::Q4_0];
+#[rustfmt::skip]
+pub static FORMATS: &[&dyn Format] = &[
+    &f16::F16, &f32::F32, &i8::I8, &i4::I4, &nf4::Nf4, &i8rc::I8rc,
+    &Gguf::<gguf::Q8_0>::FORMAT, &Gguf::<gguf::Q6K>::FORMAT, &Gguf::<gguf::Q5K>::FORMAT, &Gguf::<gguf::Q5_0>::FORMAT, &Gguf::<gguf::Q5_1>::FORMAT,
+    &Gguf::<gguf::Q4K>::FORMAT, &Gguf::<gguf::Q4_0>::FORMAT, &Gguf::<gguf::Q4_1>::FORMAT, &Gguf::<gguf::Iq4Nl>::FORMAT, &Gguf::<gguf::Iq4Xs>::FORMAT,
+    &Gguf::<gguf::Q3K>::FORMAT, &Gguf::<gguf::Q2K>::FORMAT,
+];
 
 /// Returns the formats without scales, in which caches and states can be stored.
 pub fn floats() -> impl Iterator<Item = &'static dyn Format> {

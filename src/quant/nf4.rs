@@ -1,8 +1,9 @@
 //! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
 //! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale, its largest magnitude.
 
+use super::block_scales::OneScale;
 use super::units::Codes;
-use super::{Format, Loops, PAD, Scaling, nibbles};
+use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
 
 /// The weight format `nf4`.
@@ -42,6 +43,10 @@ const TABLE_BYTES: [[u8; 16]; 4] = {
 impl Codes for Nf4 {
     const BYTES: usize = nibbles::BYTES;
 
+    const SUB: usize = WEIGHTS_PER_BLOCK;
+
+    const HAS_COLUMNS: bool = true;
+
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);
@@ -51,15 +56,8 @@ impl Codes for Nf4 {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn load(unit: *const u8) -> std::arch::x86_64::__m256 {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and a whole unit. The 16 table entries fill two registers of eight.
-        unsafe {
-            let codes = nibbles::lanes(unit);
-            let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr()), codes);
-            let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(TABLE.as_ptr().add(PAD)), codes);
-            // Bit 3 of a code selects the register. The shift moves this bit to the sign bit, which the blend reads.
-            _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
-        }
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
+        unsafe { nibbles::look_up(unit, &TABLE) }
     }
 
     #[cfg(all(target_arch = "x86_64", has_avx512))]
@@ -86,14 +84,12 @@ impl Codes for Nf4 {
         }
     }
 
-    /// Multiplies the table by `factor` before the look-up, instead of the values after the look-up.
     #[cfg(all(target_arch = "x86_64", has_avx512))]
     #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
     #[inline(always)]
     unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { nibbles::look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(TABLE.as_ptr()), _mm512_set1_ps(factor))) }
+        unsafe { nibbles::look_up_two_times(units, &TABLE, factor) }
     }
 }
 
@@ -130,6 +126,6 @@ impl Format for Nf4 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<Nf4>()
+        Loops::of::<Nf4>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
     }
 }

@@ -43,6 +43,24 @@ pub unsafe fn lanes(unit: *const u8) -> std::arch::x86_64::__m256i {
     }
 }
 
+/// Loads the values of the eight codes of a unit. Code c has the value `table[c]`.
+///
+/// # Safety
+/// The CPU has AVX2, and `unit` points to a whole unit.
+#[cfg(target_arch = "x86_64")]
+#[inline(always)]
+pub unsafe fn look_up(unit: *const u8, table: &[f32; 16]) -> std::arch::x86_64::__m256 {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller guarantees AVX2 and a whole unit. The 16 table entries fill two registers of eight.
+    unsafe {
+        let codes = lanes(unit);
+        let low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr()), codes);
+        let high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table.as_ptr().add(PAD)), codes);
+        // Bit 3 of a code selects the register. The shift moves this bit to the sign bit, which the blend reads.
+        _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(codes, 28)))
+    }
+}
+
 /// Loads the values of the sixteen codes of two units. Code c has the value `table[c]`.
 ///
 /// # Safety
@@ -60,6 +78,19 @@ pub unsafe fn look_up_two(units: *const u8, table: std::arch::x86_64::__m512) ->
         // The look-up reads only the lowest four bits of each lane, so the other bits need not be cleared.
         _mm512_permutexvar_ps(_mm512_srlv_epi32(words, shifts), table)
     }
+}
+
+/// As [`look_up_two`], with the values times `factor`. Multiplies the table instead of the looked-up values.
+///
+/// # Safety
+/// As for [`look_up_two`].
+#[cfg(all(target_arch = "x86_64", has_avx512))]
+#[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+#[inline(always)]
+pub unsafe fn look_up_two_times(units: *const u8, table: &[f32; 16], factor: f32) -> std::arch::x86_64::__m512 {
+    use std::arch::x86_64::*;
+    // SAFETY: the caller guarantees AVX-512 and two whole units.
+    unsafe { look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(table.as_ptr()), _mm512_set1_ps(factor))) }
 }
 
 /// Loads the sixteen codes of two units, one per byte.

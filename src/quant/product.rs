@@ -5,6 +5,7 @@
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
+use super::block_scales::Expanded;
 use super::few::{self, RowBlock};
 use super::isa::Isa;
 use super::tile::{self, LANES, STRIP};
@@ -19,7 +20,7 @@ pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
 /// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
 /// so the rounding.
-const DEPTH: usize = 1024;
+pub(super) const DEPTH: usize = 1024;
 const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
 /// The largest number of tokens in a group. A panel is multiplied by one group after the other. With AVX-512, [`tile`] keeps the sums of a group
 /// in registers.
@@ -54,12 +55,14 @@ impl Weights<'_> {
         self.scales.apply(i, out);
     }
 
-    /// Decodes a part of row `i`, from column `first` on, a multiple of [`WEIGHTS_PER_BLOCK`], and applies its scales. `soon` is the row and
+    /// Decodes a part of row `i`, from column `first` on, a multiple of [`DEPTH`], and applies its scales. The part has at most [`DEPTH`] columns. `soon` is the row and
     /// column of a later call, whose codes are prefetched into the cache.
     fn decode(&self, i: usize, first: usize, out: &mut [f32], soon: (usize, usize)) {
         let codes = |i: usize, first: usize| &self.codes[(i * self.row_bytes() + self.format.size_bytes(first)).min(self.codes.len())..];
         let row = &codes(i, first)[..self.row_bytes() - self.format.size_bytes(first)];
-        (self.format.loops().decode)(row, self.scales.factors(i, self.k, first), out, codes(soon.0, soon.1));
+        let mut expanded = Expanded::default();
+        let factors = self.scales.factors(i, self.k, first..first + out.len(), &mut expanded);
+        (self.format.loops().decode)(row, factors, out, codes(soon.0, soon.1));
         self.scales.apply_affine(i, first, out);
     }
 }

@@ -1,8 +1,10 @@
 //! The scales of a matrix. Scales convert the unscaled values of codes to weights.
 
+use super::block_scales::{BlockLayout, Expanded, MOST};
 use super::{Format, PAD};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
+use std::ops::Range;
 
 /// The number of consecutive weights that share one scale.
 pub const WEIGHTS_PER_BLOCK: usize = 64;
@@ -12,7 +14,7 @@ pub const WEIGHTS_PER_BLOCK: usize = 64;
 pub enum Scaling {
     /// No scales: the value of a code is the weight.
     None,
-    /// One f16 scale per block of weights. [`Format::block`] has the length of a block along rows.
+    /// Scales per block of weights. Along rows, [`Format::blocks`] describes them. Along columns, a block has one f16 scale.
     Blocks,
     /// One scale and one offset per row and per column of the matrix.
     Affine,
@@ -21,29 +23,30 @@ pub enum Scaling {
 /// The direction of the blocks of weights that share a scale: along a row or along a column. It determines the layout of the scales.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
-    /// A block has consecutive weights of one row. The scales are `[rows, blocks per row]`.
+    /// A block has consecutive weights of one row. The scales are `[rows, blocks per row, items per block]`.
     Row,
     /// A block has consecutive weights of one column, for matrices that are read by columns. The scales are `[blocks per column, columns]`.
     Column,
 }
 
 impl Axis {
-    /// Returns the number of scales of a matrix `[rows, k]`. `block` is the length of a block along rows; along columns it is [`WEIGHTS_PER_BLOCK`].
-    pub fn n_scales(self, rows: usize, k: usize, block: usize) -> usize {
+    /// Returns the number of 16-bit items that store the scales of a matrix `[rows, k]` in a format with [`Scaling::Blocks`]. Blocks along columns have
+    /// [`WEIGHTS_PER_BLOCK`] weights and one scale.
+    pub fn n_items(self, rows: usize, k: usize, format: &dyn Format) -> usize {
         match self {
-            Axis::Row => rows * k.div_ceil(block),
+            Axis::Row => rows * format.blocks().per_row(k),
             Axis::Column => rows.div_ceil(WEIGHTS_PER_BLOCK) * k,
         }
     }
 
-    /// Returns the scales of the rows `first .. first + rows` of a matrix with `k` columns, or an empty list if `scales` is empty. With
+    /// Returns the items of the rows `first .. first + rows` of a matrix with `k` columns, or an empty list if `items` is empty. With
     /// [`Axis::Column`], `first` must be a multiple of [`WEIGHTS_PER_BLOCK`], or one block must contain all these rows.
-    pub fn of_rows<T>(self, scales: &[T], first: usize, rows: usize, k: usize, block: usize) -> &[T] {
-        if scales.is_empty() {
-            return scales;
+    pub fn of_rows<'a, T>(self, items: &'a [T], first: usize, rows: usize, k: usize, format: &dyn Format) -> &'a [T] {
+        if items.is_empty() {
+            return items;
         }
         let before = if self == Axis::Row { first } else { first / WEIGHTS_PER_BLOCK * WEIGHTS_PER_BLOCK };
-        &scales[self.n_scales(before, k, block)..][..self.n_scales(rows, k, block)]
+        &items[self.n_items(before, k, format)..][..self.n_items(rows, k, format)]
     }
 
     /// Returns the direction that the blocks have in the transposed matrix: `Column` for `Row`, and `Row` for `Column`.
@@ -59,18 +62,28 @@ impl Axis {
 #[derive(Debug, Clone, Copy)]
 pub enum Factors<'a> {
     One,
-    /// One factor per block of values, and the length of a block. The first value begins a block.
-    Blocks(&'a [f32], usize),
+    /// One factor per sub-block of values. The first value begins a sub-block.
+    Blocks(Subs<'a>),
     /// One factor per value.
     Each(&'a [f32]),
+}
+
+/// The factors and minima of consecutive sub-blocks of a row.
+#[derive(Debug, Clone, Copy)]
+pub struct Subs<'a> {
+    pub factors: &'a [f32],
+    /// One minimum per sub-block, which is subtracted from the product of value and factor. Empty if the format has no minima.
+    pub minima: &'a [f32],
+    /// The number of values per sub-block, a multiple of 16.
+    pub len: usize,
 }
 
 /// The factors by which the decoded values of several consecutive rows are multiplied.
 #[derive(Debug, Clone, Copy)]
 pub enum RowFactors<'a> {
     One,
-    /// One factor per block of values of a row, the number of factors per row, and the length of a block.
-    Blocks(&'a [f32], usize, usize),
+    /// The items of the scales of all blocks of the rows, the number of items per row, and their layout.
+    Blocks(&'a [f16], usize, BlockLayout),
     /// One factor per column. All rows have the same factors.
     Each(&'a [f32]),
 }
@@ -80,21 +93,24 @@ impl<'a> Factors<'a> {
     pub(super) fn after_units(self, u: usize) -> Factors<'a> {
         match self {
             Factors::One => Factors::One,
-            // The caller has decoded whole vectors, so fewer than 16 values remain. Blocks begin at multiples of 16, so these values share one
-            // block, whose factor comes first.
-            Factors::Blocks(scales, block) => Factors::Blocks(&scales[u * PAD / block..], block),
+            // The caller has decoded whole vectors, so fewer than 16 values remain. Sub-blocks begin at multiples of 16, so these values share one
+            // sub-block, whose factor comes first.
+            Factors::Blocks(Subs { factors, minima, len }) => {
+                let first = u * PAD / len;
+                Factors::Blocks(Subs { factors: &factors[first..], minima: minima.get(first..).unwrap_or_default(), len })
+            }
             Factors::Each(scales) => Factors::Each(&scales[u * PAD..]),
         }
     }
 }
 
-/// The scales of a matrix in host memory, as f32.
+/// The scales of a matrix in host memory.
 #[derive(Debug, Clone, Default)]
 pub enum Scales {
     #[default]
     None,
-    /// One scale per block of a row, `[rows, blocks per row]`, and the length of a block.
-    Rows(Vec<f32>, usize),
+    /// The scales of blocks of rows as they are stored, `[rows, blocks per row, items per block]`. Loops expand them.
+    Rows(Vec<f16>, BlockLayout),
     /// One scale per block of a column, `[blocks per column, columns]`.
     Columns(Vec<f32>),
     /// The scales rx and offsets mx of rows, the scales ry and offsets my of columns. rx and ry are already divided by 16, because the format
@@ -109,7 +125,7 @@ impl Scales {
         let numbers = |halves: &[f16]| halves.to_f32_vec();
         match (format.scaling(), axis) {
             (Scaling::None, _) => Scales::None,
-            (Scaling::Blocks, Axis::Row) => Scales::Rows(numbers(halves), format.block()),
+            (Scaling::Blocks, Axis::Row) => Scales::Rows(halves.to_vec(), format.blocks()),
             (Scaling::Blocks, Axis::Column) => Scales::Columns(numbers(halves)),
             (Scaling::Affine, _) => {
                 let (of_rows, of_columns) = halves.split_at(2 * rows);
@@ -123,10 +139,16 @@ impl Scales {
     pub fn apply(&self, i: usize, row: &mut [f32]) {
         match self {
             Scales::None => {}
-            Scales::Rows(scales, block) => {
-                let n = row.len().div_ceil(*block);
-                for (block, scale) in row.chunks_mut(*block).zip(&scales[i * n..]) {
-                    block.iter_mut().for_each(|x| *x *= scale);
+            Scales::Rows(items, blocks) => {
+                let own = &items[i * blocks.per_row(row.len())..];
+                let mut expanded = Expanded::default();
+                let (together, items) = (MOST * blocks.sub, MOST * blocks.sub / blocks.len * blocks.items);
+                for (row, own) in row.chunks_mut(together).zip(own.chunks(items)) {
+                    let n = row.len().div_ceil(blocks.sub);
+                    (blocks.expand)(own, &mut expanded.factors[..n], &mut expanded.minima[..n]);
+                    for (i, sub) in row.chunks_mut(blocks.sub).enumerate() {
+                        sub.iter_mut().for_each(|x| *x = *x * expanded.factors[i] - expanded.minima[i]);
+                    }
                 }
             }
             Scales::Columns(scales) => {
@@ -150,25 +172,29 @@ impl Scales {
     pub(super) fn factors_of_rows(&self, i: usize, k: usize) -> Option<RowFactors<'_>> {
         match self {
             Scales::None => Some(RowFactors::One),
-            Scales::Rows(scales, block) => {
-                let per_row = k.div_ceil(*block);
-                Some(RowFactors::Blocks(&scales[i * per_row..], per_row, *block))
+            Scales::Rows(items, blocks) => {
+                let per_row = blocks.per_row(k);
+                Some(RowFactors::Blocks(&items[i * per_row..], per_row, *blocks))
             }
             Scales::Columns(scales) => Some(RowFactors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][..k])),
             Scales::Affine { .. } => None,
         }
     }
 
-    /// Returns the factors of the columns from `first` on, for row `i` of a matrix `[rows, k]`. `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
-    /// Returns [`Factors::One`] for affine scales, which [`apply_affine`](Self::apply_affine) applies after decoding.
-    pub(super) fn factors(&self, i: usize, k: usize, first: usize) -> Factors<'_> {
+    /// Returns the factors of `columns` in row `i` of a matrix `[rows, k]`. The columns begin with a block and have at most [`MOST`] sub-blocks.
+    /// `expanded` is memory for the factors. Returns [`Factors::One`] for affine scales, which [`apply_affine`](Self::apply_affine) applies after decoding.
+    pub(super) fn factors<'a>(&'a self, i: usize, k: usize, columns: Range<usize>, expanded: &'a mut Expanded) -> Factors<'a> {
         match self {
             Scales::None | Scales::Affine { .. } => Factors::One,
-            Scales::Rows(scales, block) => {
-                let n = k.div_ceil(*block);
-                Factors::Blocks(&scales[i * n..][first / block..n], *block)
+            Scales::Rows(items, blocks) => {
+                let own = &items[i * blocks.per_row(k)..][columns.start / blocks.len * blocks.items..];
+                let n = columns.len().div_ceil(blocks.sub);
+                let (factors, minima) = (&mut expanded.factors[..n], &mut expanded.minima[..n]);
+                (blocks.expand)(own, factors, minima);
+                let minima: &[f32] = if blocks.has_minima { minima } else { &[] };
+                Factors::Blocks(Subs { factors, minima, len: blocks.sub })
             }
-            Scales::Columns(scales) => Factors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][first..k]),
+            Scales::Columns(scales) => Factors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][columns.start..k]),
         }
     }
 }

@@ -7,6 +7,15 @@ pub trait Codes {
     /// The number of bytes per unit.
     const BYTES: usize;
 
+    /// The number of weights that share a factor in blocks along rows, or 0 if the format has no such blocks.
+    const SUB: usize = 0;
+
+    /// True if blocks along rows have minima.
+    const HAS_MINIMA: bool = false;
+
+    /// True if the format also has blocks along columns, with one factor per column.
+    const HAS_COLUMNS: bool = false;
+
     /// Returns the unscaled values of a unit's codes.
     fn eight(unit: &[u8]) -> [f32; PAD];
 
@@ -49,6 +58,32 @@ pub trait Codes {
     unsafe fn load_times(unit: *const u8, factor: f32) -> std::arch::x86_64::__m256 {
         // SAFETY: the caller guarantees the CPU's features and a whole unit.
         unsafe { std::arch::x86_64::_mm256_mul_ps(Self::load(unit), std::arch::x86_64::_mm256_set1_ps(factor)) }
+    }
+
+    /// Loads `factor * v - minimum` for the values v of a unit.
+    ///
+    /// # Safety
+    /// As for [`load`](Self::load).
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn load_scaled(unit: *const u8, factor: f32, minimum: f32) -> std::arch::x86_64::__m256 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and a whole unit.
+        unsafe { _mm256_fmsub_ps(Self::load(unit), _mm256_set1_ps(factor), _mm256_set1_ps(minimum)) }
+    }
+
+    /// Loads `factor * v - minimum` for the values v of two consecutive units. A format may replace this function by a faster one with the same
+    /// result.
+    ///
+    /// # Safety
+    /// As for [`load_two`](Self::load_two).
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[inline(always)]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    unsafe fn load_two_scaled(units: *const u8, factor: f32, minimum: f32) -> std::arch::x86_64::__m512 {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and two whole units.
+        unsafe { _mm512_fmsub_ps(Self::load_two(units), _mm512_set1_ps(factor), _mm512_set1_ps(minimum)) }
     }
 
     /// Loads the values of two consecutive units, multiplied by `factor`. A format may replace this function by a faster one with the same

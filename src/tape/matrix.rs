@@ -8,6 +8,7 @@
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
 use super::Heads;
+use super::cells;
 use super::region::{CodeOrder, Region, WORD_BYTES};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
@@ -340,9 +341,12 @@ impl MatrixSpec {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
         for (part, spec) in self.parts.iter().enumerate() {
-            let tile_units = spec.units().div_ceil(WINDOWS).max(1);
+            let tile_units = tile_units(spec);
             let n_tiles = spec.units().div_ceil(tile_units);
+            // The scales of eight rows share words. All scales of a block must fit one window, too.
+            let scale_bytes = self.region(spec, PAD).scale_words() * WORD_BYTES;
             let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
+            let fit = if spec.format.scaling() == Scaling::Blocks { fit.min((WINDOW_BYTES / scale_bytes).max(1) * PAD) } else { fit };
             // The rows of a block: a multiple of `group`, or a power of two below `group`.
             let step = if fit >= group { fit / group * group } else { 1 << fit.ilog2() };
             for first_row in (0..spec.rows).step_by(step) {
@@ -366,12 +370,14 @@ impl MatrixSpec {
     /// dispatch. The scales of a block must fit a uniform binding of 64 KiB, and so must the inputs of a token.
     pub fn fits_windows(&self) -> bool {
         let fits = |p: &MatrixPart| {
-            let tile_bytes = p.units().div_ceil(WINDOWS) * p.format.size_bytes(PAD);
+            let tile_bytes = tile_units(p) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // One scale per 64 weights always fits. Affine formats need a check, because even a block of few rows has one scale per column.
-        let scales_fit = |p: &MatrixPart| {
-            p.format.scaling() != Scaling::Affine || self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2
+        // Affine formats have one scale per column, in a block of any number of rows. The scales of other formats may fill a window.
+        let scales_fit = |p: &MatrixPart| match p.format.scaling() {
+            Scaling::Affine => self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2,
+            Scaling::Blocks => self.region(p, PAD).scale_words() * WORD_BYTES <= WINDOW_BYTES,
+            Scaling::None => true,
         };
         !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
@@ -393,11 +399,17 @@ impl MatrixSpec {
     }
 }
 
+/// Returns the number of units in a row of a tile.
+fn tile_units(part: &MatrixPart) -> usize {
+    let units = part.units().div_ceil(WINDOWS).max(1);
+    if cells::planes(part.format).is_some() { units.next_multiple_of(cells::UNITS) } else { units }
+}
+
 fn part_bytes(part: &MatrixPart, format: &dyn Format, axis: Axis, rows: usize) -> usize {
     let k = padded(part.k);
     let halves = match format.scaling() {
         Scaling::None => 0,
-        Scaling::Blocks => axis.n_scales(rows, k, format.block()),
+        Scaling::Blocks => axis.n_items(rows, k, format),
         Scaling::Affine => 2 * (rows + k),
     };
     format.size_bytes(rows * k) + 2 * halves

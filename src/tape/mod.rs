@@ -5,6 +5,7 @@
 //! tape serves every token. A word's *twin* is its reference implementation on the CPU.
 
 mod cache;
+mod cells;
 mod checkpoint;
 mod heads;
 mod host;

@@ -1,5 +1,6 @@
 //! The layout of consecutive rows of a matrix on a device: the stored weights (codes), then the scales. Sizes count words of 16 bytes.
 
+use super::cells;
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 
@@ -10,7 +11,7 @@ pub const WORD_BYTES: usize = 16;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeOrder {
     /// Groups of four rows, which a lane reads together. A word of 16 bytes holds unit i of several consecutive rows, as many as fit: four rows
-    /// of 4-bit codes, two rows of 8-bit codes, one row of f16.
+    /// of 4-bit codes, two rows of 8-bit codes, one row of f16. Codes of 2, 3, 5 and 6 bits are in [`cells`].
     Quads,
     /// Row after row.
     Plain,
@@ -46,19 +47,25 @@ impl Region {
     /// Returns how many words of 16 bytes the codes take.
     pub fn code_words(&self) -> usize {
         let rows = if self.order == CodeOrder::Quads { self.rows.next_multiple_of(QUAD) } else { self.rows };
-        (rows * self.units * self.unit_bytes()).div_ceil(WORD_BYTES)
+        self.bytes_of_rows(rows).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many words of 16 bytes the scales take. A word holds eight f16 scales. A block is weights that share a scale. The scales are
-    /// stored as follows:
-    /// - Blocks along rows: `[rows / 8, blocks per row]` words. A word has the scales of eight rows.
+    /// Returns how many bytes the codes of the first `n` rows take. `n` is a multiple of the rows that share words.
+    pub fn bytes_of_rows(&self, n: usize) -> usize {
+        let units = if cells::planes(self.format).is_some() { self.units.next_multiple_of(cells::UNITS) } else { self.units };
+        n * units * self.unit_bytes()
+    }
+
+    /// Returns how many words of 16 bytes the scales take. A word holds eight f16, or sixteen bytes. The scales are stored as follows:
+    /// - Blocks along rows: `[rows / 8, blocks per row, items per block]` words. A word has the items of eight rows: eight f16, or the low bytes of eight
+    ///   items and then their high bytes.
     /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
     /// - Affine: `[2, rows / 8]` words for the scales and offsets of the rows, then `[2, units]` words for the scales and offsets of the columns.
     pub fn scale_words(&self) -> usize {
         let groups = self.rows.div_ceil(PAD);
         match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => 0,
-            (Scaling::Blocks, Axis::Row) => groups * self.units.div_ceil(self.format.block() / PAD),
+            (Scaling::Blocks, Axis::Row) => groups * self.format.blocks().per_row(self.units * PAD),
             (Scaling::Blocks, Axis::Column) => self.rows.div_ceil(WEIGHTS_PER_BLOCK) * self.units,
             (Scaling::Affine, _) => 2 * (groups + self.units),
         }
@@ -73,12 +80,19 @@ impl Region {
     pub fn modules(&self) -> Vec<(&'static str, String)> {
         let scale = match (self.format.scaling(), self.axis) {
             (Scaling::None, _) => "scale::none",
-            (Scaling::Blocks, Axis::Row) => "scale::rows",
+            (Scaling::Blocks, Axis::Row) => {
+                let blocks = self.format.blocks();
+                match (blocks.items > blocks.floats, blocks.has_minima) {
+                    (true, _) => "scale::levels",
+                    (false, true) => "scale::rows_minima",
+                    (false, false) => "scale::rows",
+                }
+            }
             (Scaling::Blocks, Axis::Column) => "scale::columns",
             (Scaling::Affine, _) => "scale::affine",
         };
         let order = if self.order == CodeOrder::Quads { "matrix::rows" } else { "matrix::columns" };
-        vec![("weight", format!("weight::{}", self.format.name())), ("scale", scale.to_string()), ("matrix", order.to_string())]
+        vec![("weight", format!("weight::{}", self.format.shader())), ("scale", scale.to_string()), ("matrix", order.to_string())]
     }
 
     /// Returns the codes in the order in which the device stores them. `codes` holds the codes row by row.
@@ -91,6 +105,13 @@ impl Region {
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
         let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
         let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
+        if let Some(planes) = cells::planes(self.format) {
+            for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
+                let own = codes[(first * size).min(codes.len())..].chunks_exact(size).take(n);
+                own.enumerate().for_each(|(unit, bytes)| cells::place(planes, bytes, row, unit, n, &mut placed));
+            }
+            return placed;
+        }
         for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
             let own = codes[first * size..].chunks_exact(size).take(n);
             if rows_per_word == 1 {
@@ -105,21 +126,25 @@ impl Region {
         placed
     }
 
-    /// Returns the scales of blocks in the order in which the device stores them. `scales` is `[rows, blocks per row]` if blocks run along rows,
-    /// and `[blocks per column, columns]` if blocks run along columns.
-    pub fn place_scales(&self, scales: &[f16]) -> Vec<u8> {
-        let mut placed = vec![f16::ZERO; self.scale_words() * PAD];
-        match (self.format.scaling(), self.axis) {
-            (Scaling::Blocks, Axis::Row) => {
-                let blocks = self.units.div_ceil(self.format.block() / PAD);
-                for (i, &scale) in scales.iter().enumerate() {
-                    let (row, block) = (i / blocks, i % blocks);
-                    placed[(row / PAD * blocks + block) * PAD + row % PAD] = scale;
-                }
-            }
-            _ => placed[..scales.len()].copy_from_slice(scales),
+    /// Returns the scales of blocks in the order in which the device stores them. `items` is `[rows, blocks per row, items per block]` if blocks run
+    /// along rows, and `[blocks per column, columns]` if blocks run along columns.
+    pub fn place_scales(&self, items: &[f16]) -> Vec<u8> {
+        let mut placed = vec![0; self.scale_words() * WORD_BYTES];
+        if self.axis == Axis::Column || items.is_empty() {
+            placed[..2 * items.len()].copy_from_slice(&bytes(items));
+            return placed;
         }
-        bytes(&placed)
+        let blocks = self.format.blocks();
+        let per_row = blocks.per_row(self.units * PAD);
+        for (row, items) in items.chunks_exact(per_row).enumerate() {
+            let words = placed[row / PAD * per_row * WORD_BYTES..].chunks_exact_mut(WORD_BYTES);
+            for (i, (word, item)) in words.zip(items).enumerate() {
+                let is_float = i % blocks.items < blocks.floats;
+                let [low, high] = if is_float { [2 * (row % PAD), 2 * (row % PAD) + 1] } else { [row % PAD, PAD + row % PAD] };
+                [word[low], word[high]] = item.to_le_bytes();
+            }
+        }
+        placed
     }
 
     /// Returns the affine scales and offsets of the region in the order in which the device stores them. `first` is the index of the region's first

@@ -4,7 +4,7 @@ mod gguf;
 
 pub use gguf::{Gguf, gguf, q8_0};
 #[cfg(feature = "embedded-model")]
-pub use gguf::{as_stored, rounded, tiny_gguf};
+pub use gguf::{as_stored, rounded, scale_places, tiny_gguf};
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;

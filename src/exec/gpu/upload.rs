@@ -100,7 +100,7 @@ impl<'a> Upload<'a> {
         let rows = encoded.codes.len() / whole.format.size_bytes(whole.units * PAD);
         let (region, before) = (Region { rows, ..*whole }, Region { rows: first, ..*whole });
         // The rows before `first` may end within a word of 16 bytes, so the offset is counted in bytes.
-        self.write(to, s.codes * WORD_BYTES + whole.format.size_bytes(first * whole.units * PAD), &region.place_codes(&encoded.codes))?;
+        self.write(to, s.codes * WORD_BYTES + whole.bytes_of_rows(first), &region.place_codes(&encoded.codes))?;
         if encoded.scales.is_empty() {
             return Ok(());
         }
@@ -170,13 +170,10 @@ impl<'a> Upload<'a> {
                     codes.drain(..size);
                     let placed = match &affine {
                         Some(affine) => region.place_affine(affine, block.first_row),
-                        None => region.place_scales(spec.axis().of_rows(
-                            &scales,
-                            block.first_row,
-                            block.rows,
-                            part.units() * PAD,
-                            part.format.block(),
-                        )),
+                        None => {
+                            let k = part.units() * PAD;
+                            region.place_scales(spec.axis().of_rows(&scales, block.first_row, block.rows, k, part.format))
+                        }
                     };
                     self.write(buffer, block.scales_at(), &placed)?;
                 }

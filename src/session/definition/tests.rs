@@ -1,13 +1,13 @@
 //! Tests GGUF files of the embedded model: other epsilons, absent biases, and block types that stay quantised.
 
 use super::*;
+use crate::exec::FloatChoice;
 use crate::exec::gpu::Device;
-use crate::exec::{FloatChoice, QuantPlan};
-use crate::quant::Float;
+use crate::quant::{FORMATS, Float, Format};
 use crate::session::{Model, Session, Windows, quality};
 use crate::tape::{Caps, Class};
 use crate::vocab::Vocab;
-use crate::weights::testing::{Gguf, as_stored, put, rounded, singles, tiny_gguf};
+use crate::weights::testing::{Gguf, as_stored, put, rounded, scale_places, singles, tiny_gguf};
 use crate::words::testing::nmse;
 use std::sync::Arc;
 
@@ -60,44 +60,63 @@ fn norms_without_biases_have_zeros() {
     assert!(text.contains("blocks.1.ln2.bias: the tensor is missing"), "{text}");
 }
 
+/// Returns the block types of GGUF files that have a weight format.
+fn block_types() -> impl Iterator<Item = (DType, &'static str)> {
+    let of = |format: &&'static dyn Format| DType::ALL.into_iter().find(|dtype| dtype.name().eq_ignore_ascii_case(format.name()));
+    FORMATS.iter().filter(|format| format.file_blocks().is_some()).map(move |format| (of(format).unwrap(), format.name()))
+}
+
+/// Stores the matrices whose rows are whole blocks of `dtype` in this type. The embedded model has rows of 128 weights, and of 512 in the value matrices
+/// of its ffn.
+fn in_blocks(dtype: DType) -> impl Fn(&str, &View) -> Option<(DType, Vec<u8>)> {
+    let (len, _) = dtype.block().unwrap();
+    move |name, view| match view.shape() {
+        [_, k] if name.ends_with(".weight") && k % len == 0 => Some((dtype, rounded(dtype, &view.to_f32().unwrap()))),
+        _ => as_stored(name, view),
+    }
+}
+
 /// The test prints the numbers of docs/quantisation.md.
 #[test]
 fn block_types_that_are_kept_lose_nothing() {
     let text = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/ruth.txt"));
     let tokens = Vocab::tiny().encode(&text.as_bytes()[..2000]).unwrap();
-    for (dtype, format) in [(DType::Q8_0, "q8_0"), (DType::Q4_0, "q4_0")] {
-        let blocks = |name: &str, view: &View| match view.shape() {
-            [_, k] if name.ends_with(".weight") && k % 32 == 0 => Some((dtype, rounded(dtype, &view.to_f32().unwrap()))),
-            _ => as_stored(name, view),
-        };
-        let file = tiny_gguf(&blocks);
-        let floats = load_with(&file, Options { dtype: FloatChoice::Exactly(Float::F32), ..Options::default() }).unwrap();
-        let [kept, i8] = [QuantPlan::KEEP, "i8"].map(|quant| load(&file, quant).unwrap());
+    let original = load(&tiny_gguf(&as_stored), "").unwrap();
+    for (dtype, format) in block_types() {
+        let file = tiny_gguf(&in_blocks(dtype));
+        let floats = load_with(&file, Options { dtype: FloatChoice::Exactly(Float::F32), ..in_floats() }).unwrap();
+        let kept = load(&file, "").unwrap();
         assert!(logits(&kept) == logits(&floats), "{dtype}: exactly the weights of the file");
         assert!(kept.dtype().contains(format), "{}", kept.dtype());
+        assert!(kept.weight_bytes() < floats.weight_bytes(), "{dtype}");
         let windows = Windows { start: &[], tokens: &tokens, len: 512 };
         let session = |model: &Model| Session::new(model, 1).unwrap();
-        let measure = |model| quality(&mut session(&floats), &mut session(model), &windows, &mut |_, _| ()).unwrap();
-        let (found, in_i8) = (measure(&kept), measure(&i8));
-        println!("{dtype} kept as {}: {found:?} loss {} %; i8: {in_i8:?}", kept.dtype(), found.loss_percent());
-        assert!(found.kl_mean.abs() < 1e-9, "{dtype}: {found:?}");
-        assert!(kept.weight_bytes() < floats.weight_bytes(), "{dtype}");
+        let found = quality(&mut session(&original), &mut session(&kept), &windows, &mut |_, _| ()).unwrap();
+        println!("{dtype}: loss {} %", found.loss_percent());
+        assert!(found.loss_percent() < if format == "q2_k" { 60.0 } else { 20.0 }, "{dtype}: {found:?}");
     }
+}
+
+/// Returns options that make floats of all blocks.
+fn in_floats() -> Options {
+    Options { quant: Some("f16".parse().unwrap()), ..Options::default() }
 }
 
 #[test]
 fn a_block_with_an_infinite_scale_is_refused() {
-    for (dtype, scale) in [(DType::Q8_0, [0x00, 0x7c]), (DType::Q4_0, [0x01, 0xfe])] {
-        let broken = |name: &str, view: &View| match name {
-            "blocks.1.att.key.weight" => {
-                let mut bytes = rounded(dtype, &view.to_f32().unwrap());
-                bytes[..2].copy_from_slice(&scale);
-                Some((dtype, bytes))
-            }
-            _ => as_stored(name, view),
-        };
-        let said = load(&tiny_gguf(&broken), QuantPlan::KEEP).err().unwrap().to_string();
-        assert!(said.contains("m.gguf: tensor blocks.1.att.key.weight: expected finite scales of blocks, found "), "{said}");
+    for (dtype, _) in block_types() {
+        for (at, bits) in scale_places(dtype).into_iter().flat_map(|at| [[0x00, 0x7c], [0x01, 0xfe]].map(|bits| (at, bits))) {
+            let broken = |name: &str, view: &View| match name {
+                "blocks.1.ffn.value.weight" => {
+                    let mut bytes = rounded(dtype, &view.to_f32().unwrap());
+                    bytes[at..at + 2].copy_from_slice(&bits);
+                    Some((dtype, bytes))
+                }
+                _ => as_stored(name, view),
+            };
+            let said = load(&tiny_gguf(&broken), "").err().unwrap().to_string();
+            assert!(said.contains("m.gguf: tensor blocks.1.ffn.value.weight: expected finite scales of blocks, found "), "{said}");
+        }
     }
 }
 
@@ -117,19 +136,16 @@ fn on_adapter() -> Vec<Options> {
 
 #[test]
 fn kept_blocks_give_the_logits_of_their_floats_on_an_adapter() {
-    for dtype in [DType::Q8_0, DType::Q4_0] {
-        let blocks = |name: &str, view: &View| match view.shape() {
-            [_, k] if name.ends_with(".weight") && k % 32 == 0 => Some((dtype, rounded(dtype, &view.to_f32().unwrap()))),
-            _ => as_stored(name, view),
-        };
-        let file = tiny_gguf(&blocks);
+    // The codes of these types have every layout on a device.
+    for dtype in [DType::Q8_0, DType::Q4_1, DType::Q5_0, DType::Q6K, DType::Q2K] {
+        let file = tiny_gguf(&in_blocks(dtype));
         for options in on_adapter() {
             let load = |options: Options| {
                 let dir = tempfile::tempdir().unwrap();
                 Model::load(&ModelSource::Path(put(&dir, "m.gguf", &file.finish())), &options, &mut |_, _| ()).unwrap()
             };
-            let kept = logits(&load(Options { quant: Some(QuantPlan::KEEP.parse().unwrap()), ..options.clone() }));
-            let floats = logits(&load(Options { dtype: FloatChoice::Exactly(Float::F32), ..options }));
+            let kept = logits(&load(options.clone()));
+            let floats = logits(&load(Options { dtype: FloatChoice::Exactly(Float::F32), quant: in_floats().quant, ..options }));
             let error = nmse(&kept, &floats);
             assert!(error <= 1e-9, "{dtype}: {error}");
         }

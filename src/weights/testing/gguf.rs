@@ -139,25 +139,27 @@ pub fn q8_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks(32).flat_map(block).collect()
 }
 
-/// Encodes rows as Q8_0 or Q4_0 in the way of llama.cpp: the number with the largest magnitude of a block has the code 127 or -127 in Q8_0, and -8 in
-/// Q4_0.
+/// Encodes rows of whole blocks in a block type that has a weight format.
 #[cfg(feature = "embedded-model")]
 pub fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
-    let block = |x: &[f32]| -> Vec<u8> {
-        let most = x.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });
-        let d = half::f16::from_f32(if dtype == DType::Q8_0 { most.abs() / 127.0 } else { most / -8.0 });
-        let q = |x: f32| if d == half::f16::ZERO { 0.0 } else { (x / d.to_f32()).round() };
-        let codes = match dtype {
-            DType::Q8_0 => x.iter().map(|x| q(*x) as i8 as u8).collect(),
-            DType::Q4_0 => {
-                let nibble = |x: f32| (q(x) + 8.0).clamp(0.0, 15.0) as u8;
-                (0..16).map(|j| nibble(x[j]) | nibble(x[j + 16]) << 4).collect::<Vec<_>>()
-            }
-            other => panic!("tests encode no {other}"),
-        };
-        [d.to_le_bytes().to_vec(), codes].concat()
-    };
-    numbers.chunks(32).flat_map(block).collect()
+    let format = crate::quant::find(&dtype.name().to_lowercase()).expect("the type has a format");
+    let blocks = format.file_blocks().expect("the format is a block type");
+    let (mut encoded, mut bytes) = (crate::quant::EncodedRows::default(), Vec::new());
+    blocks.encode_row(numbers, None, &mut encoded).expect("the weights fit");
+    blocks.pack(&encoded.codes, &encoded.scales, &mut bytes);
+    bytes
+}
+
+/// Returns the places of the f16 in a block of a block type.
+#[cfg(feature = "embedded-model")]
+pub fn scale_places(dtype: DType) -> Vec<usize> {
+    let (_, size) = dtype.block().expect("the type has blocks");
+    match dtype {
+        DType::Q2K => vec![80, 82],
+        DType::Q3K | DType::Q6K => vec![size - 2],
+        DType::Q4K | DType::Q5K | DType::Q4_1 | DType::Q5_1 => vec![0, 2],
+        _ => vec![0],
+    }
 }
 
 /// Returns the type and the bytes of a tensor as its file has them, for [`tiny_gguf`].

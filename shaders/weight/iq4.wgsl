@@ -1,0 +1,22 @@
+// Codes of GGUF's IQ4_NL and IQ4_XS, indices of a table. Fills the shader slot `weight`; weight/f16 describes each name. The table's sixteen values plus
+// 128 are bytes of four numbers. Two bits of a code select a number, the other two a byte.
+
+const SHARERS: u32 = 4u;
+const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
+const SCALE_UNITS: u32 = 4u;
+const MINIMUM_BITS: u32 = 0u;
+
+fn four(w: u32) -> vec4<f32> {
+    let code = vec4(w) >> vec4(0u, 4u, 8u, 12u);
+    let third = (code & vec4(4u)) != vec4(0u);
+    let low = select(vec4(0x3f2d1801u), vec4(0x766a5d4fu), third);
+    let high = select(vec4(0xa6998d81u), vec4(0xf1d9c5b5u), third);
+    let bytes = select(low, high, (code & vec4(8u)) != vec4(0u)) >> ((code & vec4(3u)) << vec4(3u));
+    return vec4<f32>(bytes & vec4(0xffu)) - 128.0;
+}
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[i]), four(a[i] >> 16u)); }
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

@@ -1,0 +1,13 @@
+// Codes of GGUF's Q4_1 and Q4_K: code c has the value c. Fills the shader slot `weight`; weight/f16 describes each name.
+import package::lib::codes::{fours, whole};
+
+const SHARERS: u32 = 4u;
+const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 0u;
+const SCALE_UNITS: u32 = 4u;
+const MINIMUM_BITS: u32 = 8u;
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(whole(fours(a[i]), 0.0), whole(fours(a[i] >> 16u), 0.0)); }
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

@@ -1,0 +1,16 @@
+// Codes of GGUF's Q5_1 and Q5_K: code c has the value c. Fills the shader slot `weight`; weight/f16 describes each name.
+import package::lib::codes::{bits, fours, whole};
+
+const SHARERS: u32 = 4u;
+const WORDS: u32 = 1u;
+const CELL_WORDS: u32 = 5u;
+const SCALE_UNITS: u32 = 4u;
+const MINIMUM_BITS: u32 = 8u;
+
+fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> {
+    let high = bits(b, i, 4u);
+    return mat2x4<f32>(whole(fours(a[i]) | high[0], 0.0), whole(fours(a[i] >> 16u) | high[1], 0.0));
+}
+
+// This format needs no preparation.
+fn begin_weights(lane: u32) {}

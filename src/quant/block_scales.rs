@@ -1,0 +1,238 @@
+//! The scales of blocks along rows: how formats store them, and their expansion to f32.
+//!
+//! A block is some consecutive weights of a row, a sub-block is a part of a block. The weights of a sub-block share a factor and, in some formats, a
+//! minimum: w = factor · v − minimum, where v is the value of the weight's code. A block stores its scales as *items* of 16 bits: first one or two f16,
+//! then small integers, two bytes per item.
+//!
+//! | type | items | factor | minimum |
+//! |---|---|---|---|
+//! | [`OneScale`] | d | d | |
+//! | [`ScaleAndMinimum`] | d m | d | m |
+//! | [`SignedBytes`] | d, then a signed byte s per sub-block | d s | |
+//! | [`BytesAndMinima`] | d e, then an item per sub-block: s in its low byte, t in its high byte | d s | e t |
+//! | [`NibblesAndMinima`] | d e, then a byte per sub-block: s in its low nibble, t in its high nibble | d s | e t |
+//!
+//! The products and differences are exact in f32 before the last rounding, so it does not matter whether an instruction is fused.
+
+use super::isa::{Body, Isa, SimdVector};
+use half::f16;
+use std::marker::PhantomData;
+
+/// The largest number of factors that [`BlockLayout::expand`] is asked for at once.
+pub const MOST: usize = 64;
+
+/// A way to store the scales of blocks along rows.
+pub trait BlockScales {
+    /// The number of weights per block.
+    const LEN: usize;
+    /// The number of weights per sub-block.
+    const SUB: usize = Self::LEN;
+    /// The number of f16 at the start of a block's items.
+    const FLOATS: usize = 1;
+    /// The number of items per block.
+    const ITEMS: usize = Self::FLOATS;
+    /// True if sub-blocks have minima.
+    const HAS_MINIMA: bool = false;
+
+    /// Writes the factors of consecutive blocks to `factors` and, if the type has minima, the minima to `minima`. `factors` may end within a block.
+    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]);
+}
+
+/// The layout of a format's scales of blocks along rows: the constants and the function of a [`BlockScales`].
+#[derive(Debug, Clone, Copy)]
+pub struct BlockLayout {
+    /// The number of weights per block.
+    pub len: usize,
+    /// The number of weights per sub-block, which share a factor.
+    pub sub: usize,
+    /// The number of f16 at the start of a block's items.
+    pub floats: usize,
+    /// The number of items of 16 bits per block.
+    pub items: usize,
+    pub has_minima: bool,
+    /// `(items, factors, minima)`: see [`BlockScales::expand`].
+    pub expand: fn(&[f16], &mut [f32], &mut [f32]),
+}
+
+impl BlockLayout {
+    pub(super) fn of<S: BlockScales>() -> BlockLayout {
+        const {
+            assert!(S::LEN.is_multiple_of(S::SUB) && super::product::DEPTH.is_multiple_of(S::LEN) && super::product::DEPTH / S::SUB <= MOST)
+        };
+        let expand = |items: &[f16], factors: &mut [f32], minima: &mut [f32]| {
+            Isa::best().with(Expansion::<S> { items, factors, minima, scales: PhantomData });
+        };
+        BlockLayout { len: S::LEN, sub: S::SUB, floats: S::FLOATS, items: S::ITEMS, has_minima: S::HAS_MINIMA, expand }
+    }
+
+    /// The layout of formats without such scales.
+    pub(super) const UNUSED: BlockLayout = BlockLayout {
+        len: super::WEIGHTS_PER_BLOCK,
+        sub: super::WEIGHTS_PER_BLOCK,
+        floats: 0,
+        items: 0,
+        has_minima: false,
+        expand: |_, _, _| {},
+    };
+
+    /// Returns the first scale of consecutive blocks that is not finite.
+    pub fn misfit(&self, items: &[f16]) -> Option<f16> {
+        items.chunks(self.items).flat_map(|block| &block[..self.floats]).find(|x| !x.is_finite()).copied()
+    }
+
+    /// Returns the number of items of a row of `k` weights.
+    pub fn per_row(&self, k: usize) -> usize {
+        k.div_ceil(self.len) * self.items
+    }
+}
+
+/// The arguments of [`BlockScales::expand`].
+struct Expansion<'a, S> {
+    items: &'a [f16],
+    factors: &'a mut [f32],
+    minima: &'a mut [f32],
+    scales: PhantomData<S>,
+}
+
+impl<S: BlockScales> Body for Expansion<'_, S> {
+    #[inline(always)]
+    unsafe fn call<V: SimdVector>(self) {
+        S::expand(self.items, self.factors, self.minima);
+    }
+}
+
+/// The factors of a part of a row, and the minima if the format has any.
+pub struct Expanded {
+    pub factors: [f32; MOST],
+    pub minima: [f32; MOST],
+}
+
+impl Default for Expanded {
+    fn default() -> Expanded {
+        Expanded { factors: [0.0; MOST], minima: [0.0; MOST] }
+    }
+}
+
+/// Converts a finite f16. Has no branches, so that several conversions can share vector registers. Unlike a multiplication by a power of two, this
+/// conversion is fast for subnormal numbers, which the scales of large blocks often are.
+#[inline(always)]
+fn widened(half: f16) -> f32 {
+    const REBIAS: u32 = (127 - 15) << 23;
+    let bits = u32::from(half.to_bits());
+    let magnitude = (bits & 0x7fff) << 13;
+    let normal = f32::from_bits(magnitude + REBIAS);
+    let subnormal = f32::from_bits(magnitude + REBIAS + (1 << 23)) - f32::from_bits(REBIAS + (1 << 23));
+    let magnitude = if magnitude < 1 << 23 { subnormal } else { normal };
+    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
+}
+
+/// One f16 scale per block of `N` weights.
+pub struct OneScale<const N: usize>;
+
+impl<const N: usize> BlockScales for OneScale<N> {
+    const LEN: usize = N;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
+        factors.iter_mut().zip(items).for_each(|(factor, d)| *factor = widened(*d));
+    }
+}
+
+/// An f16 scale and an f16 minimum per block of 32 weights: GGUF's Q4_1 and Q5_1.
+pub struct ScaleAndMinimum;
+
+impl BlockScales for ScaleAndMinimum {
+    const LEN: usize = 32;
+    const FLOATS: usize = 2;
+    const HAS_MINIMA: bool = true;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
+        for ((factor, minimum), [d, m]) in factors.iter_mut().zip(minima).zip(items.as_chunks().0) {
+            (*factor, *minimum) = (widened(*d), widened(*m));
+        }
+    }
+}
+
+/// The number of weights in a block with scales on two levels.
+const SUPER: usize = 256;
+
+/// A block of 256 weights with a signed byte per sub-block of `N` weights: GGUF's Q3_K, Q6_K and IQ4_XS.
+pub struct SignedBytes<const N: usize>;
+
+impl<const N: usize> BlockScales for SignedBytes<N> {
+    const LEN: usize = SUPER;
+    const SUB: usize = N;
+    const ITEMS: usize = 1 + SUPER / N / 2;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
+        for (factors, items) in factors.chunks_mut(SUPER / N).zip(items.chunks_exact(Self::ITEMS)) {
+            let d = widened(items[0]);
+            for (two, item) in factors.chunks_mut(2).zip(&items[1..]) {
+                for (factor, s) in two.iter_mut().zip(item.to_bits().to_le_bytes()) {
+                    *factor = d * f32::from(s as i8);
+                }
+            }
+        }
+    }
+}
+
+/// A block of 256 weights with two bytes per sub-block of 32 weights: GGUF's Q4_K and Q5_K.
+pub struct BytesAndMinima;
+
+impl BlockScales for BytesAndMinima {
+    const LEN: usize = SUPER;
+    const SUB: usize = 32;
+    const FLOATS: usize = 2;
+    const ITEMS: usize = 2 + SUPER / 32;
+    const HAS_MINIMA: bool = true;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
+        let blocks = factors.chunks_mut(SUPER / 32).zip(minima.chunks_mut(SUPER / 32));
+        for ((factors, minima), items) in blocks.zip(items.chunks_exact(Self::ITEMS)) {
+            let (d, e) = (widened(items[0]), widened(items[1]));
+            for ((factor, minimum), item) in factors.iter_mut().zip(minima).zip(&items[2..]) {
+                *factor = d * f32::from(item.to_bits() & 0xff);
+                *minimum = e * f32::from(item.to_bits() >> 8);
+            }
+        }
+    }
+}
+
+/// A block of 256 weights with one byte per sub-block of 16 weights: GGUF's Q2_K.
+pub struct NibblesAndMinima;
+
+impl BlockScales for NibblesAndMinima {
+    const LEN: usize = SUPER;
+    const SUB: usize = 16;
+    const FLOATS: usize = 2;
+    const ITEMS: usize = 2 + SUPER / 16 / 2;
+    const HAS_MINIMA: bool = true;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
+        let blocks = factors.chunks_mut(SUPER / 16).zip(minima.chunks_mut(SUPER / 16));
+        for ((factors, minima), items) in blocks.zip(items.chunks_exact(Self::ITEMS)) {
+            let (d, e) = (widened(items[0]), widened(items[1]));
+            for (i, (factor, minimum)) in factors.iter_mut().zip(minima).enumerate() {
+                let byte = items[2 + i / 2].to_bits() >> (i % 2 * 8) & 0xff;
+                *factor = d * f32::from(byte & 15);
+                *minimum = e * f32::from(byte >> 4);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_finite_halves_are_widened_exactly() {
+        for half in (0..=u16::MAX).map(f16::from_bits).filter(|half| half.is_finite()) {
+            assert_eq!(widened(half).to_bits(), half.to_f32().to_bits(), "{half:?}");
+        }
+    }
+}
