@@ -12,7 +12,7 @@ use std::fmt;
 
 /// The element type of a tensor in a file.
 ///
-/// In most types each element has its own bytes. In a ggml type (`Q8_0` to `IQ4XS`), a block of 32 or 256 consecutive elements of a row shares
+/// In most types each element has its own bytes. In a ggml type (`Q8_0` to `TQ2_0`), a block of 32 or 256 consecutive elements of a row shares
 /// scales. wingbeat reads these types but never writes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 #[non_exhaustive]
@@ -39,6 +39,9 @@ pub enum DType {
     Q3K,
     IQ4NL,
     IQ4XS,
+    MXFP4,
+    TQ1_0,
+    TQ2_0,
     /// A matrix quantised in the format of [`quant`](crate::quant) with this name. The bytes are the codes of all rows, then the scales.
     Coded(&'static str),
 }
@@ -46,10 +49,10 @@ pub enum DType {
 impl DType {
     /// All types except `Coded`.
     #[rustfmt::skip]
-    pub const ALL: [DType; 22] = [
+    pub const ALL: [DType; 25] = [
         DType::F64, DType::F32, DType::F16, DType::BF16, DType::I64, DType::I32, DType::I16, DType::I8, DType::U8, DType::Bool,
         DType::Q8_0, DType::Q4_0, DType::Q4_1, DType::Q5_0, DType::Q5_1, DType::Q4K, DType::Q5K, DType::Q6K, DType::Q2K, DType::Q3K,
-        DType::IQ4NL, DType::IQ4XS,
+        DType::IQ4NL, DType::IQ4XS, DType::MXFP4, DType::TQ1_0, DType::TQ2_0,
     ];
 
     /// Returns how many elements a block has and how many bytes the block takes: `(32, 34)` for Q8_0. In a type without blocks, every element
@@ -128,6 +131,9 @@ impl DType {
             DType::Q3K => "Q3_K",
             DType::IQ4NL => "IQ4_NL",
             DType::IQ4XS => "IQ4_XS",
+            DType::MXFP4 => "MXFP4",
+            DType::TQ1_0 => "TQ1_0",
+            DType::TQ2_0 => "TQ2_0",
             DType::Coded(name) => name,
         }
     }

@@ -7,7 +7,7 @@ use crate::quant::{FORMATS, Float, Format};
 use crate::session::{Model, Session, Windows, quality};
 use crate::tape::{Caps, Class};
 use crate::vocab::Vocab;
-use crate::weights::testing::{Gguf, as_stored, put, rounded, scale_places, singles, tiny_gguf};
+use crate::weights::testing::{Change, Gguf, as_stored, put, rounded, scale_places, singles, tiny_gguf};
 use crate::words::testing::nmse;
 use std::sync::Arc;
 
@@ -100,6 +100,36 @@ fn block_types_that_are_kept_lose_nothing() {
 /// Returns options that make floats of all blocks.
 fn in_floats() -> Options {
     Options { quant: Some("f16".parse().unwrap()), ..Options::default() }
+}
+
+#[test]
+fn blocks_of_a_type_without_kernels_become_f16() {
+    for dtype in [DType::MXFP4, DType::TQ1_0, DType::TQ2_0] {
+        let (len, size_bytes) = dtype.block().unwrap();
+        let is_matrix = |name: &str, view: &View| matches!(view.shape(), [_, k] if name.ends_with(".weight") && k.is_multiple_of(len));
+        // Any codes, with scales of about 0.01.
+        let bytes = |view: &View| {
+            let mut bytes: Vec<u8> = (0..dtype.bytes_of(view.len()).unwrap()).map(|i| (i * i * 31 % 251) as u8).collect();
+            bytes.chunks_exact_mut(size_bytes).for_each(|block| match dtype {
+                DType::MXFP4 => block[0] = 120,
+                _ => block[size_bytes - 2..].copy_from_slice(&[0x1f, 0x21]),
+            });
+            bytes
+        };
+        let blocks = |name: &str, view: &View| match is_matrix(name, view) {
+            true => Some((dtype, bytes(view))),
+            false => as_stored(name, view),
+        };
+        let floats = |name: &str, view: &View| match is_matrix(name, view) {
+            true => Some((DType::F32, singles(&View::dense(dtype, view.shape(), &bytes(view)).unwrap().to_f32().unwrap()))),
+            false => as_stored(name, view),
+        };
+        let [blocks, floats] = [&blocks as Change, &floats].map(|change| load(&tiny_gguf(change), "").unwrap());
+        assert!(logits(&blocks) == logits(&floats), "{dtype}");
+        assert_eq!(blocks.dtype(), "f16");
+        let note = blocks.notes().iter().find(|note| note.contains(&format!("tensors of {dtype} are converted to f16")));
+        assert!(note.is_some(), "{dtype}: {:?}", blocks.notes());
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Tests the decoding of random blocks. The expected elements were computed with the PyPI package `gguf` 0.19 (`gguf.quants.dequantize`) from
-//! random bytes with small f16 scales.
+//! random bytes with small f16 scales. The blocks of MXFP4, TQ1_0 and TQ2_0 also have odd scales: negative, subnormal, the largest, and infinite.
 
 use super::super::{DType, View};
 
@@ -8,7 +8,7 @@ struct Golden {
     blocks: &'static str,
     /// Some of the expected elements, as (index, value). If a test fails, these elements help to find the mistake.
     some: &'static [(usize, f32)],
-    /// The FNV-1a hash of all expected elements as little-endian f32.
+    /// The FNV-1a hash of all expected elements as little-endian f32. NaN counts as 0x7fc00000, because machines differ in the bits of a NaN.
     fnv: u64,
 }
 
@@ -17,7 +17,8 @@ fn bytes(hex: &str) -> Vec<u8> {
 }
 
 fn fnv(numbers: &[f32]) -> u64 {
-    let bytes = numbers.iter().flat_map(|x| x.to_le_bytes());
+    let bits = numbers.iter().map(|x| if x.is_nan() { 0x7fc0_0000 } else { x.to_bits() });
+    let bytes = bits.flat_map(u32::to_le_bytes);
     bytes.fold(0xcbf2_9ce4_8422_2325, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3))
 }
 
@@ -40,7 +41,7 @@ fn every_block_type_decodes_as_its_reference_does() {
 }
 
 #[rustfmt::skip] // rustfmt would write one pair per line.
-const GOLDEN: [Golden; 12] = [
+const GOLDEN: [Golden; 15] = [
     Golden {
         dtype: DType::Q8_0,
         blocks: "919ee5f1a94106a0956a26afbccdafe562f90a945f5693c642276ad5ab2da73945510ba999b2d74c3427fa48d732a1df70aca1e926115901dd06f27f\
@@ -124,5 +125,31 @@ const GOLDEN: [Golden; 12] = [
             e8c7b41b9a1d2b0f180600a974d63b63",
         some: &[(0, -8.518158), (31, 54.385162), (32, -79.78546), (100, 17.80719), (255, 13.567383)],
         fnv: 0x05d310ff492cefc9,
+    },
+    Golden {
+        dtype: DType::MXFP4,
+        blocks: "79b00307989547e862d9cab5a6970fad790007f9dfdfa4ab2ea0bcf4b929716a17b701a4d25c196c1570804aac4c6fee743aef02dbbb059ddcc7c95a\
+            4e65ad813df38cba7f53365ef148e7edd7850fdc5b3e20d4fbfea5c3a8faef5ec9018c3dba95bfde61e6ff7659a221b88867381680e984ff956466",
+        some: &[(0, 0.0), (1, 0.0234375), (15, -0.0078125), (16, -0.0234375), (31, 0.09375), (33, -2.938736e-39)],
+        fnv: 0x5a06c010b34620e8,
+    },
+    Golden {
+        dtype: DType::TQ1_0,
+        blocks: "09459bd1bed427fd175e0e1e4a3438f397cf6e82c047ea0671979010147e74ef0d002679f95d226ff0d59abcb8f8b4c899f4abc6512a14f28ca755f2\
+            07fdfcd0f83840c90690590efb43f8fd8ee8f6ccf6845d4705239412e2fca48d29a73720bcd1d81c332b100216760180bb080b9793929fa6f6db1d08\
+            33b7a13ff7f4d2fef4b04c9e0d774f4bee94897696f4de786e54536af3dca6f078ba053300002878fffb6d977b7a95beba8bbc0125db123c1f8b54d2\
+            8f004decda37b742895ce91152bbba386a29c4952510626922d6fae790e1cae64f8e007c",
+        some: &[(0, -0.049346924), (31, 0.049346924), (32, -0.049346924), (100, -0.049346924), (159, 0.0), (160, -0.049346924), (239, -0.049346924), (240, 0.0), (255, 0.049346924)],
+        fnv: 0x482bc1384776f148,
+    },
+    Golden {
+        dtype: DType::TQ2_0,
+        blocks: "f91f6d21ee6ce129b10bbe22100c150ce632d76c58d43f96e9124b535e6db1a497b593ddb31acfb1125a0e91f4958410e04de422840edd4845855d2a\
+            728d24011f2b183a32950c7b5bda136b1e64c2d228e3ab0b1120e7273554060cc6f251e609f5b8b04f75643ebb848a907ff3d40fb681ef770a4ce530\
+            004bd2ddc2a6bb9493c50080a11ed8a6791ef04e679240a9974faebdc4e35dd0e36c929106ef63b8f2a833b0f800d4252f39c8a0932e0df887e59acf\
+            8e997ca9dd4a5ff2e63f642943e88205ff030d16ca39b04197d14fe810fc15481b0666ed309c2e32629ff3f121deabd578a44ea45b8446a835705d79\
+            a999c39124ddf1139e2b32f3a492ca71dd7210adb4a400fc",
+        some: &[(0, 0.0), (31, -0.055633545), (32, 0.055633545), (100, 0.11126709), (127, 0.055633545), (128, 0.11126709), (255, -0.055633545)],
+        fnv: 0x39112ee72bb68a6a,
     },
 ];

@@ -40,7 +40,7 @@ pub fn q3_k(block: &[u8], x: &mut [f32]) {
 }
 
 /// Returns the low two bits of the code of element `l` in run `run`. A run is 32 elements.
-fn two_bits(n: &[u8], run: usize, l: usize) -> u8 {
+pub fn two_bits(n: &[u8], run: usize, l: usize) -> u8 {
     n[run / 4 * 32 + l] >> (run % 4 * 2) & 3
 }
 

@@ -5,6 +5,7 @@
 mod k;
 mod nonlinear;
 mod small;
+mod ternary;
 
 use super::DType;
 use ::half::f16;
@@ -39,6 +40,9 @@ pub const fn of(dtype: DType) -> Option<BlockFormat> {
         DType::Q3K => (MAX_LEN, 110, k::q3_k),
         DType::IQ4NL => (32, 18, nonlinear::iq4_nl),
         DType::IQ4XS => (MAX_LEN, 136, nonlinear::iq4_xs),
+        DType::MXFP4 => (32, 17, nonlinear::mxfp4),
+        DType::TQ1_0 => (MAX_LEN, 54, ternary::tq1_0),
+        DType::TQ2_0 => (MAX_LEN, 66, ternary::tq2_0),
         _ => return None,
     };
     Some(BlockFormat { len, size_bytes, decode })

@@ -11,6 +11,7 @@
 
 use super::super::located::check_shape;
 use super::reader::{AGAIN, DAMAGED, GgufReader};
+use super::types::dtype_of;
 use crate::error::{Error, Result, short};
 use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,33 +20,6 @@ use std::ops::Range;
 /// The largest number of metadata keys, and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 const DEFAULT_ALIGNMENT: usize = 32;
-
-/// The supported types of tensors, with their type ids in ggml.
-const TYPES: [(u32, DType); 15] = [
-    (0, DType::F32),
-    (1, DType::F16),
-    (2, DType::Q4_0),
-    (3, DType::Q4_1),
-    (6, DType::Q5_0),
-    (7, DType::Q5_1),
-    (8, DType::Q8_0),
-    (10, DType::Q2K),
-    (11, DType::Q3K),
-    (12, DType::Q4K),
-    (13, DType::Q5K),
-    (14, DType::Q6K),
-    (20, DType::IQ4NL),
-    (23, DType::IQ4XS),
-    (30, DType::BF16),
-];
-
-/// The unsupported types of tensors, with their type ids in ggml. Error messages name these types.
-#[rustfmt::skip]
-const REFUSED: [(u32, &str); 18] = [
-    (9, "Q8_1"), (15, "Q8_K"), (16, "IQ2_XXS"), (17, "IQ2_XS"), (18, "IQ3_XXS"), (19, "IQ1_S"),
-    (21, "IQ3_S"), (22, "IQ2_S"), (24, "I8"), (25, "I16"), (26, "I32"), (27, "I64"), (28, "F64"),
-    (29, "IQ1_M"), (34, "TQ1_0"), (35, "TQ2_0"), (39, "MXFP4"), (40, "NVFP4"),
-];
 
 /// The metadata keys, each with a reader at the type of its value.
 type MetadataKeys<'a> = BTreeMap<&'a str, GgufReader<'a>>;
@@ -255,15 +229,4 @@ impl Info {
         };
         range.ok_or_else(|| Error::file(text()).hint(AGAIN))
     }
-}
-
-/// Returns the type whose id in ggml is `id`, or an error if this type is unsupported.
-fn dtype_of(id: u32) -> Result<DType> {
-    if let Some((_, dtype)) = TYPES.iter().find(|(known, _)| *known == id) {
-        return Ok(*dtype);
-    }
-    let found = REFUSED.iter().find(|(known, _)| *known == id).map_or_else(|| id.to_string(), |(_, name)| name.to_string());
-    let readable = TYPES.map(|(_, dtype)| dtype.name()).join(", ");
-    Err(Error::file(format!("unsupported number type {found} of this tensor, expected one of {readable}"))
-        .hint("download the model with a supported number type"))
 }

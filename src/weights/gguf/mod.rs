@@ -11,6 +11,7 @@ pub(super) mod rwkv;
 #[cfg(test)]
 mod tests;
 mod token_lists;
+mod types;
 
 pub(super) use header::Header;
 pub use token_lists::TokenLists;

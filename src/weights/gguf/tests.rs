@@ -187,6 +187,26 @@ fn a_converted_model_is_the_official_one() {
 }
 
 #[test]
+fn every_block_type_is_read_and_converted_to_f16() {
+    let dir = tempfile::tempdir().unwrap();
+    for dtype in DType::ALL.into_iter().filter(|dtype| dtype.size_bytes().is_none()) {
+        // With this byte, the scales of the type are small, but not so small that elements in F16 would be zero.
+        let byte = if dtype == DType::MXFP4 { 120 } else { 0x30 };
+        let bytes = vec![byte; dtype.bytes_of(2 * 256).unwrap()];
+        let c = open(&dir, &gguf("rwkv7", &[], &[("emb.weight", dtype, &[2, 256], &bytes)]));
+        let view = c.tensor("emb.weight").unwrap();
+        assert_eq!(view.dtype(), dtype);
+        let expected: Vec<f32> = view.to_f32().unwrap().into_iter().map(|x| half::f16::from_f32(x).to_f32()).collect();
+        assert!(expected.iter().any(|x| *x != 0.0), "{dtype}");
+        let out = dir.path().join(format!("{dtype}.safetensors"));
+        convert(&c, &out, &Conversion::default(), &mut |_, _| ()).unwrap();
+        let back = Checkpoint::open(&out).unwrap();
+        let back = back.tensor("emb.weight").unwrap();
+        assert_eq!((back.dtype(), back.to_f32().unwrap()), (DType::F16, expected), "{dtype}");
+    }
+}
+
+#[test]
 fn metadata_are_numbers_and_short_texts() {
     let mut g = Gguf::new("rwkv7");
     g.text("general.name", "Mole ü").u32("n", 7).value("small", 1, &[0xff]).value("yes", 7, &[1]);

@@ -123,6 +123,9 @@ fn id(dtype: DType) -> u32 {
         DType::Q3K => 11,
         DType::IQ4NL => 20,
         DType::IQ4XS => 23,
+        DType::TQ1_0 => 34,
+        DType::TQ2_0 => 35,
+        DType::MXFP4 => 39,
         DType::BF16 => 30,
         other => panic!("GGUF tests write no {other}"),
     }

@@ -138,10 +138,13 @@ fn hostile_headers_are_refused() {
         (
             "IQ2_XXS",
             |g| g.tensor("t", 16, &[256], &[0; 66]),
-            "tensor t: unsupported number type IQ2_XXS of this tensor, expected one of F32, F16",
+            "tensor t: expected a supported number type, found IQ2_XXS (download the model in Q2_K, or in another supported type: F32, F16, Q4_0, ",
         ),
-        ("IQ3_S", |g| g.tensor("t", 21, &[256], &[0; 110]), "type IQ3_S"),
-        ("type 77", |g| g.tensor("t", 77, &[256], &[0; 84]), "unsupported number type 77"),
+        (
+            "type 77",
+            |g| g.tensor("t", 77, &[256], &[0; 84]),
+            "found the unknown type 77 (use a newer version of wingbeat, or download the model in a supported type: F32, ",
+        ),
         ("parts", |g| g.value("split.count", 2, &[3, 0]), "found one of 3 parts"),
         (
             "head size",
@@ -163,6 +166,28 @@ fn hostile_headers_are_refused() {
         let found = refusal(*build);
         assert!(found.contains(expected), "{name}: {found}");
         assert!(!found.contains('\n') && found.len() < 400, "{name}: {found}");
+    }
+}
+
+/// Ids, names, and the types that the hints name. Ids and names are those of the package `gguf` 0.19 (`GGMLQuantizationType`), and of ggml's header for
+/// types that ggml has removed.
+#[rustfmt::skip]
+const UNSUPPORTED: [(u32, &str, &str); 24] = [
+    (4, "Q4_2", "Q4_0"), (5, "Q4_3", "Q4_0"), (9, "Q8_1", "Q8_0"), (15, "Q8_K", "Q8_0"), (16, "IQ2_XXS", "Q2_K"), (17, "IQ2_XS", "Q2_K"),
+    (18, "IQ3_XXS", "Q3_K"), (19, "IQ1_S", "Q2_K"), (21, "IQ3_S", "Q3_K"), (22, "IQ2_S", "Q2_K"), (24, "I8", "F16"), (25, "I16", "F16"),
+    (26, "I32", "F16"), (27, "I64", "F16"), (28, "F64", "F16"), (29, "IQ1_M", "Q2_K"), (31, "Q4_0_4_4", "Q4_0"), (32, "Q4_0_4_8", "Q4_0"),
+    (33, "Q4_0_8_8", "Q4_0"), (36, "IQ4_NL_4_4", "IQ4_NL"), (37, "IQ4_NL_4_8", "IQ4_NL"), (38, "IQ4_NL_8_8", "IQ4_NL"),
+    (40, "NVFP4", "Q4_K"), (41, "Q1_0", "Q2_K"),
+];
+
+#[test]
+fn unsupported_types_are_refused_by_name() {
+    for (id, name, instead) in UNSUPPORTED {
+        let file = Gguf::new("rwkv7").info(b"t", &[256], id, 0).finish();
+        let found = parse(&file).err().unwrap().to_string();
+        let expected = format!("tensor t: expected a supported number type, found {name} (download the model in {instead}, or in another ");
+        assert!(found.starts_with(&expected) && found.ends_with(", TQ1_0, TQ2_0, MXFP4)"), "{found}");
+        assert!(!found.contains('\n') && found.len() < 300, "{found}");
     }
 }
 
