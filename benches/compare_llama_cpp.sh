@@ -4,7 +4,8 @@
 # usage: benches/compare_llama_cpp.sh [--rounds N] [--model NAME] [--formats LIST] [--prompt LIST] [--gen G] [--depth D] [--threads T]
 #   --rounds N      runs of each engine (default 3)
 #   --model M       an RWKV-7 or GLM-4 by its `wingbeat bench --synthetic` name (default rwkv7-0.1b)
-#   --formats LIST  weight formats, of f16, i8 and i4 (default f16,i8,i4); llama.cpp's files have F16, Q8_0 and Q4_0
+#   --formats LIST  weight formats (default f16,i8,i4). f16, i8 and i4 are wingbeat's; llama.cpp's files then have F16, Q8_0 and Q4_0. Other names are
+#                   types of llama-quantize in lower case (q8_0, q4_0, q4_k_m, …); then both engines run the same file
 #   --prompt LIST   prefill lengths in tokens (default 128,512)
 #   --gen G         tokens to decode (default 64)
 #   --depth D       tokens that are read before decoding (default 0)
@@ -83,13 +84,23 @@ if [ ! -f "$peers/$model-f16.gguf" ]; then
   "$venv/bin/python" "$root/benches/${model%%-*}_gguf.py" "$file" "$peers/part.gguf"
   mv "$peers/part.gguf" "$peers/$model-f16.gguf"
 fi
-declare -A types=([f16]=F16 [i8]=Q8_0 [i4]=Q4_0) ours=([f16]="--dtype f16" [i8]="--quant i8" [i4]="--quant i4")
+declare -A types=([f16]=F16 [i8]=Q8_0 [i4]=Q4_0) ours=()
 IFS=, read -ra formats <<<"$formats"
 for format in "${formats[@]}"; do
-  [ -n "${types[$format]:-}" ] || die "--formats: expected f16, i8 or i4, found '$format'" 2
-  if [ ! -f "$peers/$model-$format.gguf" ]; then
-    "$quantize" --pure "$peers/$model-f16.gguf" "$peers/part.gguf" "${types[$format]}" >"$peers/logs/quantize.log" 2>&1
-    mv "$peers/part.gguf" "$peers/$model-$format.gguf"
+  gguf=$peers/$model-$format.gguf
+  case $format in
+    f16) ours[$format]="-m $file --dtype f16" ;;
+    i8 | i4) ours[$format]="-m $file --quant $format" ;;
+    *[!a-z0-9_]*) die "--formats: expected names such as f16, i8 or q4_k_m, found '$format'" 2 ;;
+    *) types[$format]=${format^^} ours[$format]="-m $gguf" ;;
+  esac
+  if [ ! -f "$gguf" ]; then
+    pure=--pure
+    [[ $format == *_[sml] ]] && pure= # a mix of types
+    # shellcheck disable=SC2086
+    "$quantize" $pure "$peers/$model-f16.gguf" "$peers/part.gguf" "${types[$format]}" >"$peers/logs/quantize.log" 2>&1 ||
+      die "llama-quantize failed, see $peers/logs/quantize.log"
+    mv "$peers/part.gguf" "$gguf"
   fi
 done
 
@@ -103,7 +114,7 @@ for ((round = 1; round <= rounds; round++)); do
     for test in "-p 0 -n $gen -d $depth" "-p $prompt -n 0"; do
       name=$format-${test:3:1}-$round
       # shellcheck disable=SC2086
-      "$wingbeat" bench -m "$file" --device cpu --threads "$threads" ${ours[$format]} $test -r 1 -o json >"$peers/logs/ours-$name.json" \
+      "$wingbeat" bench ${ours[$format]} --device cpu --threads "$threads" $test -r 1 -o json >"$peers/logs/ours-$name.json" \
         2>"$peers/logs/ours-$name.err" || die "wingbeat failed, see $peers/logs/ours-$name.err"
       # shellcheck disable=SC2086
       "$bench" -m "$peers/$model-$format.gguf" -t "$threads" $test -r 1 -o json >"$peers/logs/llama-$name.json" \
@@ -148,7 +159,7 @@ for format in sys.argv[8:]:
         behind = f" behind {depth}" if int(depth) else ""
         name = f"decode {test[1]}{behind}" if test[0] == 0 else f"prefill {test[0]}"
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-        rows.append((f"{name}, {format} : {types[format]}", spread(ours), spread(theirs), f"{ratio:.2f}"))
+        rows.append((f"{name}, {format} : {types.get(format, format.upper())}", spread(ours), spread(theirs), f"{ratio:.2f}"))
 widths = [max(len(row[i]) for row in rows) for i in range(4)]
 for row in rows:
     print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())

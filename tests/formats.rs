@@ -71,7 +71,8 @@ fn every_kernel_decodes_what_the_host_decodes() {
             let inputs = |f: &'static dyn Format| {
                 [false, true].into_iter().filter(move |is_sparse| !is_sparse || f.block() == 64).map(move |s| (f, s))
             };
-            for (format, is_sparse) in coded().flat_map(inputs) {
+            // The kernels of all batch sizes decode with the same functions, so that only the first formats are read again with invariant kernels.
+            for (format, is_sparse) in coded().flat_map(inputs).filter(|(f, _)| !batch_invariant || f.file_blocks().is_none()) {
                 let (mut tape, x, y) = product(is_sparse);
                 tape.store_as(format);
                 let (tape, source) = (Arc::new(tape), Synthetic { seed: 3 });

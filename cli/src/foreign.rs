@@ -53,14 +53,20 @@ pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {
 pub fn quant(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let begins = |all: &[&str]| all.iter().any(|start| name.starts_with(start));
-    if begins(&["q8", "int8", "8bit", "fp8", "w8", "bnb-8"]) || name == "8" {
-        Some("wingbeat's format of 8 bits is i8")
+    if begins(&["q4_k"]) {
+        Some("wingbeat's name of this type is q4_k")
+    } else if begins(&["q5_k"]) {
+        Some("wingbeat's name of this type is q5_k")
+    } else if begins(&["q3_k"]) {
+        Some("wingbeat's name of this type is q3_k")
+    } else if begins(&["q8", "int8", "8bit", "fp8", "w8", "bnb-8"]) || name == "8" {
+        Some("wingbeat's formats of 8 bits are i8 and q8_0")
     } else if begins(&["q4", "iq4", "int4", "4bit", "fp4", "w4", "awq", "gptq", "bnb-4"]) || name == "4" {
-        Some("wingbeat's formats of 4 bits are i4 (fast) and nf4 (a little closer to the model)")
+        Some("wingbeat's formats of 4 bits are i4 (fast), nf4 and q4_k (closer to the model)")
     } else if begins(&["q5", "q6"]) {
-        Some("wingbeat has formats of 8 bits, i8, and of 4 bits, i4 and nf4")
+        Some("wingbeat has q6_k, q5_k and q5_0")
     } else if begins(&["q2", "q3", "iq1", "iq2", "iq3"]) {
-        Some("wingbeat's smallest formats have 4 bits: i4 and nf4")
+        Some("wingbeat's smallest formats are q3_k and q2_k; i4 has 4 bits")
     } else if matches!(name.as_str(), "none" | "fp16" | "bf16" | "float16" | "bfloat16" | "fp32" | "f32" | "float32") {
         Some("leave out --quant; --dtype chooses f16 or f32")
     } else {
@@ -99,7 +105,7 @@ mod tests {
 
     #[test]
     fn formats_of_other_programs_have_hints() {
-        for (name, want) in [("Q4_K_M", "i4"), ("int8", "i8"), ("q6_k", "i8"), ("bf16", "--dtype"), ("IQ2_XS", "4 bits")] {
+        for (name, want) in [("Q4_K_M", "q4_k"), ("int8", "i8"), ("q6", "q6_k"), ("bf16", "--dtype"), ("IQ2_XS", "q2_k")] {
             assert!(quant(name).unwrap().contains(want), "{name}");
         }
         assert_eq!(quant("nf5"), None);

@@ -4,7 +4,7 @@
 // k at a time. A workgroup with fewer than four subgroups needs several rounds, and loads its tiles again in each.
 // Slot tile: linear/tile_columns, linear/tile_rows
 // Slot cooperative: lib/cooperative16, lib/cooperative8
-// Slot weight: weight/f16, weight/i4, weight/i8, weight/i8rc, weight/nf4_table, weight/q4_0, weight/q8_0
+// Slot weight: weight/f16, weight/i4, weight/i8, weight/i8rc, weight/iq4, weight/nf4_table, weight/q4_0, weight/q8_0, weight/s3, weight/s5, weight/s6, weight/u2, weight/u4, weight/u5
 import package::linear::stack::{params, Segment, segment_of};
 import package::linear::epilogue::finish;
 import package::lib::cursor::n_rows;

@@ -3,7 +3,8 @@
 // whole number for its minimum.
 // `[rows / 8, blocks, ITEMS]` words of 16 bytes: a word has the f16 of eight rows, or two bytes of eight rows. These bytes are the small scale
 // and the small minimum if MINIMUM_BITS is 8, otherwise the bytes of two sub-blocks. If MINIMUM_BITS is 4, a byte has the small scale in its low bits
-// and the small minimum in its high bits. If MINIMUM_BITS is 0, a byte is a signed small scale.
+// and the small minimum in its high bits. If MINIMUM_BITS is 0, a byte is a signed small scale, or, if SIX_BITS is true, the small scales have six bits:
+// first the low four bits of all small scales of a block, then the high two bits of all, and 32 is subtracted.
 // Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/rows, matrix/windows_scaled
 // Slot weight: weight/iq4, weight/s3, weight/s6, weight/u2, weight/u4, weight/u5
@@ -11,14 +12,14 @@ import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
-import package::slot::weight::{MINIMUM_BITS, SCALE_UNITS};
+import package::slot::weight::{MINIMUM_BITS, SCALE_UNITS, SIX_BITS};
 
 const BLOCK_UNITS: u32 = SCALE_UNITS;
 const HAS_MINIMA: bool = MINIMUM_BITS != 0u;
 const LENGTH: u32 = 32u;
 const FLOATS: u32 = select(1u, 2u, HAS_MINIMA);
 const SUBS_PER_WORD: u32 = select(2u, 1u, MINIMUM_BITS == 8u);
-const ITEMS: u32 = FLOATS + LENGTH / SCALE_UNITS / SUBS_PER_WORD;
+const ITEMS: u32 = FLOATS + select(LENGTH / SCALE_UNITS / SUBS_PER_WORD, 6u, SIX_BITS);
 
 struct Columns { unused: u32 }
 
@@ -40,14 +41,22 @@ fn four_halves(word: u32, row: u32) -> vec4<f32> {
 // Returns one byte of each of rows row ..= row + 3: byte `second` of the items of unit k.
 fn four_bytes(p: Place, row: u32, k: u32, second: u32) -> u32 {
     let sub = k % LENGTH / SCALE_UNITS;
-    return scale_word(first_word(p, row, k) + FLOATS + sub / SUBS_PER_WORD)[2u * second + (row / 4u & 1u)];
+    return scale_word(first_word(p, row, k) + FLOATS + sub / SUBS_PER_WORD)[2u * second + row / 4u % 2u];
 }
 
 // Returns the small scales of rows row ..= row + 3.
 fn small_scales(p: Place, row: u32, k: u32) -> vec4<f32> {
     let places = vec4(0u, 8u, 16u, 24u);
+    if SIX_BITS {
+        let at = first_word(p, row, k) + FLOATS;
+        let sub = k % LENGTH / SCALE_UNITS;
+        let half = row / 4u % 2u;
+        let low = (vec4(scale_word(at + sub / 4u)[2u * (sub / 2u % 2u) + half]) >> (places + 4u * (sub & 1u))) & vec4(0xfu);
+        let high = (vec4(scale_word(at + 4u + sub / 8u)[2u * (sub / 4u % 2u) + half]) >> (places + 2u * (sub & 3u))) & vec4(3u);
+        return vec4<f32>(low | (high << vec4(4u))) - 32.0;
+    }
     if MINIMUM_BITS == 8u { return vec4<f32>((vec4(four_bytes(p, row, k, 0u)) >> places) & vec4(0xffu)); }
-    let bytes = vec4(four_bytes(p, row, k, k % LENGTH / SCALE_UNITS & 1u));
+    let bytes = vec4(four_bytes(p, row, k, k % LENGTH / SCALE_UNITS % 2u));
     if MINIMUM_BITS == 4u { return vec4<f32>((bytes >> places) & vec4(0xfu)); }
     return vec4<f32>(bitcast<vec4<i32>>(bytes << (vec4(24u) - places)) >> vec4(24u));
 }
@@ -58,7 +67,7 @@ fn minima(p: Place, row: u32, k: u32) -> vec4<f32> {
     let places = vec4(0u, 8u, 16u, 24u);
     let scales = four_halves(first_word(p, row, k) + 1u, row);
     if MINIMUM_BITS == 8u { return scales * vec4<f32>((vec4(four_bytes(p, row, k, 1u)) >> places) & vec4(0xffu)); }
-    let bytes = vec4(four_bytes(p, row, k, k % LENGTH / SCALE_UNITS & 1u));
+    let bytes = vec4(four_bytes(p, row, k, k % LENGTH / SCALE_UNITS % 2u));
     return scales * vec4<f32>((bytes >> (places + vec4(4u))) & vec4(0xfu));
 }
 

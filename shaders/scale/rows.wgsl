@@ -1,7 +1,7 @@
 // One f16 scale per block of a row. The module of the format has the length of a block. A word of 16 bytes has the scales of eight rows: `[rows
 // / 8, blocks]` words. Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/columns, matrix/rows, matrix/windows_scaled
-// Slot weight: weight/i4, weight/i8, weight/nf4, weight/nf4_table, weight/q4_0, weight/q8_0
+// Slot weight: weight/i4, weight/i8, weight/iq4, weight/nf4, weight/nf4_table, weight/q4_0, weight/q8_0, weight/s5
 import package::lib::halves::halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;

@@ -6,6 +6,7 @@ const WORDS: u32 = 1u;
 const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 4u;
 const MINIMUM_BITS: u32 = 0u;
+const SIX_BITS: bool = false;
 
 fn four(w: u32) -> vec4<f32> {
     let code = vec4(w) >> vec4(0u, 4u, 8u, 12u);

@@ -6,6 +6,7 @@ const WORDS: u32 = 1u;
 const CELL_WORDS: u32 = 3u;
 const SCALE_UNITS: u32 = 2u;
 const MINIMUM_BITS: u32 = 0u;
+const SIX_BITS: bool = true;
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> {
     let low = pairs(b, i, 0u);

@@ -6,6 +6,7 @@ const WORDS: u32 = 1u;
 const CELL_WORDS: u32 = 5u;
 const SCALE_UNITS: u32 = 4u;
 const MINIMUM_BITS: u32 = 0u;
+const SIX_BITS: bool = false;
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> {
     let high = bits(b, i, 4u);

@@ -6,6 +6,7 @@ const WORDS: u32 = 1u;
 const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 4u;
 const MINIMUM_BITS: u32 = 8u;
+const SIX_BITS: bool = false;
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(whole(fours(a[i]), 0.0), whole(fours(a[i] >> 16u), 0.0)); }
 

@@ -126,7 +126,7 @@ impl Loaded for CpuModel {
     }
 
     fn device_bytes(&self) -> u64 {
-        let matrices: usize = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.codes.as_slice().len()).sum();
+        let matrices: usize = self.matrices.iter().flat_map(|m| &m.parts).map(|p| p.codes.as_slice().len() + p.scales.size_bytes()).sum();
         (matrices + self.vectors.iter().map(|v| v.len() * 4).sum::<usize>()) as u64
     }
 

@@ -9,6 +9,7 @@
 //! | [`OneScale`] | d | d | |
 //! | [`ScaleAndMinimum`] | d m | d | m |
 //! | [`SignedBytes`] | d, then a signed byte s per sub-block | d s | |
+//! | [`SixBits`] | d, then six bits s per sub-block: the low four bits of all s, then the high two bits of all s | d (s − 32) | |
 //! | [`BytesAndMinima`] | d e, then an item per sub-block: s in its low byte, t in its high byte | d s | e t |
 //! | [`NibblesAndMinima`] | d e, then a byte per sub-block: s in its low nibble, t in its high nibble | d s | e t |
 //!
@@ -18,6 +19,12 @@ use super::isa::{Body, Isa, SimdVector};
 use half::f16;
 use std::marker::PhantomData;
 
+/// The number of consecutive weights that share one scale in the formats of our own.
+pub const WEIGHTS_PER_BLOCK: usize = 64;
+
+/// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
+/// so the rounding.
+pub const DEPTH: usize = 1024;
 /// The largest number of factors that [`BlockLayout::expand`] is asked for at once.
 pub const MOST: usize = 64;
 
@@ -56,9 +63,7 @@ pub struct BlockLayout {
 
 impl BlockLayout {
     pub(super) fn of<S: BlockScales>() -> BlockLayout {
-        const {
-            assert!(S::LEN.is_multiple_of(S::SUB) && super::product::DEPTH.is_multiple_of(S::LEN) && super::product::DEPTH / S::SUB <= MOST)
-        };
+        const { assert!(S::LEN.is_multiple_of(S::SUB) && DEPTH.is_multiple_of(S::LEN) && DEPTH / S::SUB <= MOST) };
         let expand = |items: &[f16], factors: &mut [f32], minima: &mut [f32]| {
             Isa::best().with(Expansion::<S> { items, factors, minima, scales: PhantomData });
         };
@@ -66,14 +71,8 @@ impl BlockLayout {
     }
 
     /// The layout of formats without such scales.
-    pub(super) const UNUSED: BlockLayout = BlockLayout {
-        len: super::WEIGHTS_PER_BLOCK,
-        sub: super::WEIGHTS_PER_BLOCK,
-        floats: 0,
-        items: 0,
-        has_minima: false,
-        expand: |_, _, _| {},
-    };
+    pub(super) const UNUSED: BlockLayout =
+        BlockLayout { len: WEIGHTS_PER_BLOCK, sub: WEIGHTS_PER_BLOCK, floats: 0, items: 0, has_minima: false, expand: |_, _, _| {} };
 
     /// Returns the first scale of consecutive blocks that is not finite.
     pub fn misfit(&self, items: &[f16]) -> Option<f16> {
@@ -157,7 +156,7 @@ impl BlockScales for ScaleAndMinimum {
 /// The number of weights in a block with scales on two levels.
 const SUPER: usize = 256;
 
-/// A block of 256 weights with a signed byte per sub-block of `N` weights: GGUF's Q3_K, Q6_K and IQ4_XS.
+/// A block of 256 weights with a signed byte per sub-block of `N` weights: GGUF's Q6_K and IQ4_XS.
 pub struct SignedBytes<const N: usize>;
 
 impl<const N: usize> BlockScales for SignedBytes<N> {
@@ -174,6 +173,44 @@ impl<const N: usize> BlockScales for SignedBytes<N> {
                     *factor = d * f32::from(s as i8);
                 }
             }
+        }
+    }
+}
+
+/// A block of 256 weights with six bits per sub-block of 16 weights: GGUF's Q3_K.
+pub struct SixBits;
+
+impl SixBits {
+    /// Returns the items of the small scales `s`, each from −32 to 31.
+    pub fn items(s: [i8; SUPER / 16]) -> impl Iterator<Item = f16> {
+        let s = s.map(|s| (s + 32) as u8);
+        let low = (0..8).map(move |i| s[2 * i] & 15 | s[2 * i + 1] << 4);
+        let high = (0..4).map(move |i| (0..4).fold(0, |byte, j| byte | s[4 * i + j] >> 4 << (2 * j)));
+        let bytes: Vec<u8> = low.chain(high).collect();
+        (0..bytes.len() / 2).map(move |i| f16::from_le_bytes([bytes[2 * i], bytes[2 * i + 1]]))
+    }
+
+    /// Returns the small scales in the items of a block that follow d. The inverse of [`items`](Self::items).
+    #[inline(always)]
+    pub fn scales(items: &[f16]) -> [i8; SUPER / 16] {
+        let byte = |i: usize| items[i / 2].to_bits() >> (i % 2 * 8) & 0xff;
+        std::array::from_fn(|i| {
+            let (low, high) = (byte(i / 2) >> (i % 2 * 4) & 15, byte(8 + i / 4) >> (i % 4 * 2) & 3);
+            (low | high << 4) as i8 - 32
+        })
+    }
+}
+
+impl BlockScales for SixBits {
+    const LEN: usize = SUPER;
+    const SUB: usize = 16;
+    const ITEMS: usize = 1 + SUPER / 16 * 6 / 16;
+
+    #[inline(always)]
+    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
+        for (factors, items) in factors.chunks_mut(SUPER / 16).zip(items.chunks_exact(Self::ITEMS)) {
+            let d = widened(items[0]);
+            factors.iter_mut().zip(Self::scales(&items[1..])).for_each(|(factor, s)| *factor = d * f32::from(s));
         }
     }
 }

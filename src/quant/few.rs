@@ -3,10 +3,9 @@
 //!
 //! The sums have the same bits as the sums of [`tile::multiply`](super::tile::multiply).
 
-use super::block_scales::Expanded;
+use super::block_scales::{DEPTH, Expanded};
 use super::codes::UNITS;
 use super::isa::{self, Body, Isa, LANES, SimdVector};
-use super::product::DEPTH;
 use super::tile::STRIP;
 use super::units::Codes;
 use super::{RowFactors, WEIGHTS_PER_BLOCK};

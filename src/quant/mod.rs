@@ -29,7 +29,7 @@ pub(crate) mod units;
 mod whole;
 
 pub use affine::{Affine, Survey};
-pub use block_scales::BlockLayout;
+pub use block_scales::{BlockLayout, WEIGHTS_PER_BLOCK};
 pub use coded::{Coded, Coding};
 pub use codes::Decode;
 pub use encode::{EncodedRows, encode_rows};
@@ -37,7 +37,7 @@ pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub use float::Float;
 pub use gguf::FileBlocks;
-pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, Subs, WEIGHTS_PER_BLOCK};
+pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, Subs};
 
 use crate::error::{Error, Result};
 use gguf::Gguf;
@@ -96,6 +96,12 @@ pub trait Format: Send + Sync {
     /// Returns how many bytes `n` codes take. `n` is a multiple of [`PAD`].
     fn size_bytes(&self, n: usize) -> usize {
         n * self.bits() / 8
+    }
+
+    /// Returns how many bytes a row of `k` weights takes with the scales of blocks along rows.
+    fn bytes_per_row(&self, k: usize) -> usize {
+        let items = if self.scaling() == Scaling::Blocks { self.blocks().per_row(padded(k)) } else { 0 };
+        self.size_bytes(padded(k)) + 2 * items
     }
 
     /// Returns the largest unscaled value of a code.

@@ -5,7 +5,7 @@
 //!
 //! A result depends only on its row and its token: not on the number of tokens or products.
 
-use super::block_scales::Expanded;
+use super::block_scales::{DEPTH, Expanded};
 use super::few::{self, RowBlock};
 use super::isa::Isa;
 use super::tile::{self, LANES, STRIP};
@@ -18,9 +18,6 @@ use std::cell::RefCell;
 /// same blocks.
 pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
-/// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
-/// so the rounding.
-pub(super) const DEPTH: usize = 1024;
 const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
 /// The largest number of tokens in a group. A panel is multiplied by one group after the other. With AVX-512, [`tile`] keeps the sums of a group
 /// in registers.

@@ -1,13 +1,10 @@
 //! The scales of a matrix. Scales convert the unscaled values of codes to weights.
 
-use super::block_scales::{BlockLayout, Expanded, MOST};
+use super::block_scales::{BlockLayout, Expanded, MOST, WEIGHTS_PER_BLOCK};
 use super::{Format, PAD};
 use half::f16;
 use half::slice::HalfFloatSliceExt;
 use std::ops::Range;
-
-/// The number of consecutive weights that share one scale.
-pub const WEIGHTS_PER_BLOCK: usize = 64;
 
 /// The kind of scales that a format uses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,6 +129,16 @@ impl Scales {
                 let ((rx, mx), (ry, my)) = (of_rows.split_at(rows), of_columns.split_at(of_columns.len() / 2));
                 Scales::Affine { rx: numbers(rx), mx: numbers(mx), ry: numbers(ry), my: numbers(my) }
             }
+        }
+    }
+
+    /// Returns how many bytes the scales take.
+    pub fn size_bytes(&self) -> usize {
+        match self {
+            Scales::None => 0,
+            Scales::Rows(items, _) => 2 * items.len(),
+            Scales::Columns(scales) => 4 * scales.len(),
+            Scales::Affine { rx, mx, ry, my } => 4 * (rx.len() + mx.len() + ry.len() + my.len()),
         }
     }
 

@@ -3,9 +3,10 @@
 use super::adapted::Adapted;
 use super::options::{ModelSource, Options, Output, StateOrientation};
 use crate::arch::{self, Blueprint, GROUP_NORM_EPS, Shapes};
-use crate::error::{Error, Result, filled};
+use crate::error::{Error, Result, filled, size};
 use crate::files::Reading;
-use crate::tape::{Bytes, MatrixPart, Source, Tape};
+use crate::quant::{self, Scaling};
+use crate::tape::{Bytes, Source, Tape};
 use crate::tensor::{DType, View};
 use crate::weights::{Checkpoint, GLM, Glm, Lora};
 use crate::words::synthetic::{MODEL_SEED, Synthetic};
@@ -116,36 +117,20 @@ fn record(blueprint: &dyn Blueprint, options: &Options) -> Tape {
 }
 
 /// Returns notes for the user about a checkpoint: tensors that the model does not read, number types that are converted, and warnings about the
-/// configuration. `stored` names the formats of the weights in memory.
-pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> {
+/// configuration.
+pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     let read: HashSet<&str> = tape.tensors().into_iter().map(|(name, ..)| name).collect();
     // Some trainers save tensors that no model reads. No note mentions these tensors.
     let is_left_over = |name: &str| name.contains(".ln0.") || ["v0", "v1", "v2"].iter().any(|n| name == format!("blocks.0.att.{n}"));
     // If steps return hidden states, the tape reads no tensor of the head. Embedding models and rerankers read their head on the host.
     let is_head = |name: &str| tape.ends_hidden && ["head.", "lm_head.", "score."].iter().any(|prefix| name.starts_with(prefix));
     let unread: Vec<&str> = checkpoint.names().filter(|n| !read.contains(n) && !is_left_over(n) && !is_head(n)).collect();
-    let mut widened: BTreeMap<DType, usize> = BTreeMap::new();
-    for dtype in checkpoint.names().filter_map(|n| checkpoint.stored_dtype(n)) {
-        if dtype.size_bytes().is_none() && !matches!(dtype, DType::Coded(_)) {
-            *widened.entry(dtype).or_default() += 1;
-        }
-    }
     let mut notes = Vec::new();
     if let Some(first) = unread.first() {
         let more = if unread.len() > 1 { format!(" and {} more tensors", unread.len() - 1) } else { String::new() };
         notes.push(format!("the model does not use the tensor {first}{more}"));
     }
-    if !widened.is_empty() {
-        let kinds: Vec<String> = widened.iter().map(|(dtype, n)| format!("{n} tensors of {dtype}")).collect();
-        notes.push(format!("{} are converted to {stored}, the nearest supported format", kinds.join(", ")));
-    }
-    let coded_as = |part: &MatrixPart| match checkpoint.stored_dtype(&part.tensor)? {
-        DType::Coded(name) if name != part.format.name() => Some((name, part.format.name())),
-        _ => None,
-    };
-    if let Some((had, gets)) = tape.matrices.iter().flat_map(|m| &m.parts).find_map(coded_as) {
-        notes.push(format!("weights of the file are {had} and are converted to {gets}, which does not restore precision"));
-    }
+    notes.extend(conversion_notes(checkpoint, tape));
     // If the user has overridden the base of rotary positions, the configuration's warnings do not apply and are left out.
     let as_said = |glm: &Glm| tape.rotary.is_some_and(|r| r.base == glm.rope_theta);
     if let Some(glm) = checkpoint.metadata().get(GLM).and_then(|json| Glm::parse(json).ok()).filter(as_said) {
@@ -153,6 +138,36 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape, stored: &str) -> Vec<String> 
     }
     notes.extend(context_note(checkpoint.metadata()));
     notes
+}
+
+/// Returns notes about matrices that are in another format than in the file: those that the file stores in a block type without kernels, and those that
+/// are quantised a second time.
+fn conversion_notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
+    let mut seen = HashSet::new();
+    // For each pair of types in the file and in memory: the number of tensors and of weights.
+    let mut converted: BTreeMap<(DType, &str), (usize, usize)> = BTreeMap::new();
+    for part in tape.matrices.iter().flat_map(|m| &m.parts) {
+        let Some(dtype) = checkpoint.stored_dtype(&part.tensor).filter(|dtype| dtype.size_bytes().is_none()) else { continue };
+        if !dtype.name().eq_ignore_ascii_case(part.format.name()) {
+            let (tensors, weights) = converted.entry((dtype, part.format.name())).or_default();
+            *tensors += usize::from(seen.insert(&part.tensor));
+            *weights += part.rows * part.k;
+        }
+    }
+    let note = |((dtype, format), (n, weights)): ((DType, &str), (usize, usize))| {
+        if quant::find(format).is_ok_and(|format| format.scaling() != Scaling::None) {
+            return format!("{n} tensors of {dtype} are converted to {format}, which does not restore precision");
+        }
+        let bytes = |format: &str| size(quant::find(format).map_or(0, |f| f.bytes_per_row(weights)) as u64);
+        let other = match dtype {
+            DType::MXFP4 => "q5_0",
+            DType::TQ1_0 | DType::TQ2_0 => "q4_0",
+            _ => return format!("{n} tensors of {dtype} are converted to {format}"),
+        };
+        let (now, then) = (bytes(format), bytes(other));
+        format!("{n} tensors of {dtype} are converted to {format} and take {now}; with `quant` {other} they take {then}")
+    };
+    converted.into_iter().map(note).collect()
 }
 
 /// Returns a note if the context length in a GGUF file is not used, otherwise `None`. The context length is replaced if it is out of range or equals

@@ -97,7 +97,7 @@ impl Model {
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
         let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
         let dtype = tape.formats().join("+");
-        let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape, &dtype));
+        let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape));
         notes.extend(vocab_note);
         notes.extend(layout.notes);
         let tensors = tape.tensors();

@@ -67,8 +67,8 @@ pub struct Options {
     /// The device and the weight format of each layer, as described in `docs/strategies.md`. A strategy replaces `device` and `dtype`, and
     /// cannot be combined with `parts` or `quant`.
     pub strategy: Option<StrategyChoice>,
-    /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a format of wingbeat, such as `i8`,
-    /// then keep this format. Matrices in a block type of GGUF, such as `Q4_0`, become floats.
+    /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a quantised format, such as `i8` or the
+    /// block type `Q4_K` of a GGUF, then keep this format.
     pub quant: Option<QuantPlan>,
     /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
     /// `adapter_config.json`.

@@ -3,6 +3,7 @@
 use super::cells;
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
+use rayon::prelude::*;
 
 /// The size in bytes of a word, the unit that kernels load from memory.
 pub const WORD_BYTES: usize = 16;
@@ -103,26 +104,26 @@ impl Region {
     /// Returns the codes of the units `first .. first + n` of each row, laid out as a region of `n` units per row. A unit is [`PAD`] codes. `codes`
     /// holds the codes row by row. Units beyond the end of a row are zero.
     pub fn place_tile(&self, codes: &[u8], first: usize, n: usize) -> Vec<u8> {
-        let (size, rows_per_word) = (self.unit_bytes(), self.rows_per_word());
-        let mut placed = vec![0; Region { units: n, ..*self }.code_words() * WORD_BYTES];
-        if let Some(planes) = cells::planes(self.format) {
+        let (size, rows_per_word, planes) = (self.unit_bytes(), self.rows_per_word(), cells::planes(self.format));
+        let region = Region { units: n, ..*self };
+        let mut placed = vec![0; region.code_words() * WORD_BYTES];
+        // Four rows share no word with other rows, so that threads can place them at the same time.
+        let place = |(placed, codes): (&mut [u8], &[u8])| {
             for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
                 let own = codes[(first * size).min(codes.len())..].chunks_exact(size).take(n);
-                own.enumerate().for_each(|(unit, bytes)| cells::place(planes, bytes, row, unit, n, &mut placed));
+                if let Some(planes) = planes {
+                    own.enumerate().for_each(|(unit, bytes)| cells::place(planes, bytes, row, unit, n, placed));
+                } else if rows_per_word == 1 {
+                    placed[row * n * size..][..own.len() * size].copy_from_slice(&codes[first * size..][..own.len() * size]);
+                } else {
+                    let (group, member) = (row / rows_per_word * n, row % rows_per_word);
+                    for (unit, code) in own.enumerate() {
+                        placed[((group + unit) * rows_per_word + member) * size..][..size].copy_from_slice(code);
+                    }
+                }
             }
-            return placed;
-        }
-        for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
-            let own = codes[first * size..].chunks_exact(size).take(n);
-            if rows_per_word == 1 {
-                placed[row * n * size..][..own.len() * size].copy_from_slice(&codes[first * size..][..own.len() * size]);
-                continue;
-            }
-            let (group, member) = (row / rows_per_word * n, row % rows_per_word);
-            for (unit, code) in own.enumerate() {
-                placed[((group + unit) * rows_per_word + member) * size..][..size].copy_from_slice(code);
-            }
-        }
+        };
+        placed.par_chunks_mut(region.bytes_of_rows(QUAD)).zip(codes.par_chunks(QUAD * self.units * size)).for_each(place);
         placed
     }
 

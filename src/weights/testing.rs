@@ -3,12 +3,8 @@
 mod gguf;
 
 #[cfg(feature = "embedded-model")]
-<<<<<<< HEAD
-pub use gguf::{as_stored, rounded, scale_places, tiny_gguf};
-=======
-pub use gguf::{Change, as_stored, rounded, tiny_gguf};
+pub use gguf::{Change, as_stored, rounded, scale_places, tiny_gguf};
 pub use gguf::{Gguf, gguf, q8_0};
->>>>>>> 3e2cf551 (gguf: MXFP4, TQ1_0 and TQ2_0 are read, and refused types name a replacement)
 
 use crate::tensor::{DType, dense_strides, n_elements};
 use std::path::PathBuf;

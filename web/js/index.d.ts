@@ -27,7 +27,7 @@ export interface LoadOptions {
   signal?: AbortSignal;
   /** `auto` (the default), `gpu` or `cpu`. `auto` takes a hardware GPU, or else the CPU; `gpu` also takes a software adapter. */
   device?: 'auto' | 'gpu' | 'cpu' | (string & {});
-  /** The format to which matrices are quantised while they load: `i8`, `i4`, `nf4`, `i8rc`, `q8_0`, `q4_0`, `i4-mixed`, with exceptions such as `i4,head=i8`. */
+  /** The format to which matrices are quantised while they load: `i8`, `i4`, `nf4`, `i8rc`, `q8_0`, `q6_k`, `q4_k` and other block types of GGUF, `i4-mixed`, with exceptions such as `i4,head=i8`. */
   quant?: string;
   /** The format of other matrices: `auto`, `f16` or `f32`. */
   dtype?: string;

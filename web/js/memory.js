@@ -3,7 +3,10 @@
 import { MemoryError } from './errors.js';
 
 /** The size of quantised weights, compared with 16 bits per weight. */
-const SHARES = { i8: 0.53, i8rc: 0.51, 'i4-mixed': 0.36, i4: 0.29, nf4: 0.29, q8_0: 0.54, q4_0: 0.3 };
+const SHARES = {
+  i8: 0.53, i8rc: 0.51, 'i4-mixed': 0.36, i4: 0.29, nf4: 0.29, q8_0: 0.54, q6_k: 0.42, q5_k: 0.36, q5_0: 0.35, q5_1: 0.38, q4_k: 0.3, q4_0: 0.3,
+  q4_1: 0.32, iq4_nl: 0.3, iq4_xs: 0.28, q3_k: 0.23, q2_k: 0.18,
+};
 /** Browsers report at most this much memory, so a device with more may have any amount. */
 const MOST_REPORTED = 8;
 /** The share of the memory that a page may hope for. */

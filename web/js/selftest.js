@@ -26,7 +26,7 @@ const store = async (results) => {
   }
 };
 
-const formatOf = (quant) => /^(i8rc|i8|i4|nf4|q8_0|q4_0)/.exec(quant ?? '')?.[1] ?? null;
+const formatOf = (quant) => /^(i8rc|i8|i4|nf4|iq4_nl|iq4_xs|q\d_[01k])/.exec(quant ?? '')?.[1] ?? null;
 
 /**
  * Tests the GPU of this place, unless it was tested before. Returns null if it computes right, or if there is none; otherwise a text that says what is

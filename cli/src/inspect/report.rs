@@ -186,7 +186,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             let (devices, mut notes) = by_strategy(&mut tape, f.n_layer, checkpoint, &options, (context > 0).then_some(context))?;
             report.devices = devices;
             report.weights = tape.formats().join("+");
-            notes.extend(session::notes(checkpoint, &tape, &report.weights));
+            notes.extend(session::notes(checkpoint, &tape));
             // With this state format, loading the model would fail with the same message.
             notes.extend(tape.store_states(options.state_dtype.format()).err().map(|e| e.to_string()));
             let (choice, note) = vocabulary(checkpoint, f.n_vocab);

@@ -135,7 +135,27 @@ fn quality_is_a_table_or_an_object() {
     // Without --dtype, the table has all formats except the reference's format.
     let table = stdout(&run(&["quality", "--tokens", &tokens, "--window", "16"]));
     let rows: Vec<&str> = table.lines().collect();
-    let kinds = ["auto (f16)", "f32", "i8", "i4", "nf4", "i8rc (f16+i8rc)", "q8_0", "q4_0", "i4-mixed (i4+i8)"];
+    let kinds = [
+        "auto (f16)",
+        "f32",
+        "i8",
+        "i4",
+        "nf4",
+        "i8rc (f16+i8rc)",
+        "q8_0",
+        "q6_k",
+        "q5_k",
+        "q5_0",
+        "q5_1",
+        "q4_k",
+        "q4_0",
+        "q4_1",
+        "iq4_nl",
+        "iq4_xs",
+        "q3_k",
+        "q2_k",
+        "i4-mixed (i4+i8)",
+    ];
     assert!(rows[2..].iter().zip(kinds).all(|(row, kind)| row.starts_with(&format!("| {kind} |"))), "{table}");
     assert!(rows.len() == 4 + kinds.len() && rows[3 + kinds.len()].contains("of 16"), "{table}");
     // States in f16 round differently than the reference's states.

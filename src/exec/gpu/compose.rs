@@ -263,7 +263,7 @@ mod tests {
         };
         assert_eq!(said(&[("weight", "weight::f32"), ("scale", "scale::none")]), "the slot matrix is not filled");
         let e = said(&[("weight", "scale::none"), ("scale", "scale::none"), ("matrix", "matrix::windows")]);
-        assert!(e.contains("imports SHARERS of scale/none, which does not define it"), "{e}");
+        assert!(e.contains("imports CELL_WORDS of scale/none, which does not define it"), "{e}");
     }
 
     #[test]

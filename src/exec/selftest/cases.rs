@@ -11,12 +11,13 @@ use crate::words::testing::Case;
 pub enum Extent {
     /// A few cases of every word, in every format that changes the word's kernels.
     Quick,
-    /// All cases of every word in each float format, and a third of the cases that read matrices in each quantised format.
+    /// All cases of every word in each float format, a third of the cases that read matrices in each quantised format of our own, and fewer of them in
+    /// each block type of GGUF, which differ only in how they are decoded.
     Full,
 }
 
-/// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a third
-/// of the cases that read matrices, so that the quantised formats together take all these cases.
+/// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a share of the cases
+/// that read matrices, so that our own quantised formats together take all these cases, and so do the block types of GGUF.
 pub fn cases(word: &WordEntry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
     match extent {
         Extent::Full => full(word, format),
@@ -31,7 +32,8 @@ fn full(word: &WordEntry, format: &'static dyn Format) -> Vec<Case> {
     }
     let coded: Vec<Case> = all.into_iter().filter(|c| !c.tape.matrices.is_empty()).collect();
     let index = format_index(format);
-    let wanted = |i: usize, n: usize| i % 3 == index % 3.min(n);
+    let share = if format.file_blocks().is_some() { FORMATS.iter().filter(|f| f.file_blocks().is_some()).count() } else { 3 };
+    let wanted = |i: usize, n: usize| i % share.min(n) == index % share.min(n);
     let n = coded.len();
     coded.into_iter().enumerate().filter(|(i, _)| wanted(*i, n)).map(|(_, case)| case).collect()
 }

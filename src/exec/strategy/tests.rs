@@ -137,7 +137,7 @@ fn errors_point_into_the_text() {
         ("mps:0 fp16", "mps takes no number: only gpu and cuda do", "mps:0 fp16\n   ^^"),
         (
             "gpu",
-            "expected a number type: fp32, fp16 or bf16; i8, i4, nf4, i8rc, q8_0 or q4_0 may follow directly, as in fp16i8; found the end of the strategy",
+            "expected a number type: fp32, fp16 or bf16; i8, i4, nf4, i8rc, q8_0, q6_k, q5_k, q5_0, q5_1, q4_k, q4_0, q4_1, iq4_nl, iq4_xs, q3_k or q2_k may follow directly, as in fp16i8; found the end of the strategy",
             "gpu\n   ^",
         ),
         ("gpu -> cpu fp32", "expected a number type", "gpu -> cpu fp32\n    ^^"),
@@ -145,7 +145,7 @@ fn errors_point_into_the_text() {
         ("gpu *3", "expected a number type", "gpu *3\n    ^^"),
         (
             "cpu fp32i3",
-            "expected one of fp32, fp32i8, fp32i4, fp32nf4, fp32i8rc, fp32q8_0, fp32q4_0; found \"i3\"",
+            "expected one of fp32, fp32i8, fp32i4, fp32nf4, fp32i8rc, fp32q8_0, fp32q6_k, fp32q5_k, fp32q5_0, fp32q5_1, fp32q4_k, fp32q4_0, fp32q4_1, fp32iq4_nl, fp32iq4_xs, fp32q3_k, fp32q2_k; found \"i3\"",
             "cpu fp32i3\n        ^^",
         ),
         ("gpu fp16é", "expected one of fp16,", "gpu fp16é\n        ^"),

@@ -118,7 +118,7 @@ mod tests {
         for format in quant::FORMATS {
             let expected = match format.name() {
                 "f16" | "f32" => 1,
-                "i8" | "i8rc" | "q8_0" => 2,
+                "i8" | "i8rc" | "q8_0" | "q6_k" | "q5_k" | "q5_0" | "q5_1" => 2,
                 _ => 4,
             };
             assert_eq!(numbers.of(*format), expected, "{}", format.name());

@@ -90,7 +90,8 @@ impl BlockType for Iq4Xs {
     }
 
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
-        search::signed(x, importance, 32, 32.0, &search::Table { nearest, value: &value, large: LARGE }, codes, items);
+        let s = search::signed(x, importance, 32, 32.0, &search::Table { nearest, value: &value, large: LARGE }, codes, items);
+        items.extend(search::pairs(&s));
     }
 
     fn nearest(x: f32) -> u8 {

@@ -11,7 +11,7 @@
 //!
 //! p packs the small numbers. n has the low bits of each q, h the high bits.
 
-use super::super::block_scales::{BytesAndMinima, NibblesAndMinima, SignedBytes};
+use super::super::block_scales::{BytesAndMinima, NibblesAndMinima, SignedBytes, SixBits};
 use super::super::planes::Planes;
 use super::super::whole::Whole;
 use super::{BlockType, half, item, pack_nibbles, search, unpack_nibbles};
@@ -78,7 +78,7 @@ pub struct Q3K;
 impl BlockType for Q3K {
     type Bits = Planes<2, 1>;
     type Codes = Whole<Planes<2, 1>, 4, 16, false>;
-    type Scales = SignedBytes<16>;
+    type Scales = SixBits;
     const NAME: &'static str = "q3_k";
     const ABOUT: &'static str = "GGUF's 3.4 bits";
     const SHADER: &'static str = "s3";
@@ -89,16 +89,16 @@ impl BlockType for Q3K {
     /// the bits from 2 (i / 4) on of byte 8 + i % 4.
     fn unpack(block: &[u8], codes: &mut [u8], items: &mut Vec<f16>) {
         let p = &block[96..108];
-        let scale = |i: usize| ((p[i % 8] >> (i / 8 * 4) & 15 | (p[8 + i % 4] >> (i / 4 * 2) & 3) << 4) as i8 - 32) as u8;
+        let scale = |i: usize| (p[i % 8] >> (i / 8 * 4) & 15 | (p[8 + i % 4] >> (i / 4 * 2) & 3) << 4) as i8 - 32;
         items.push(half(block, 108));
-        items.extend((0..8).map(|i| item(scale(2 * i), scale(2 * i + 1))));
+        items.extend(SixBits::items(std::array::from_fn(scale)));
         codes.fill(0);
         unpack_runs(&block[32..96], 2, 4, 0, codes);
         unpack_runs(&block[..32], 1, 8, 2, codes);
     }
 
     fn pack(codes: &[u8], items: &[f16], out: &mut Vec<u8>) {
-        let s: Vec<u8> = items[1..].iter().flat_map(|item| item.to_le_bytes()).map(|s| (s as i8 + 32) as u8).collect();
+        let s = SixBits::scales(&items[1..]).map(|s| (s + 32) as u8);
         pack_runs(codes, 1, 8, 2, out);
         pack_runs(codes, 2, 4, 0, out);
         out.extend((0..8).map(|i| s[i] & 15 | s[8 + i] << 4));
@@ -107,7 +107,8 @@ impl BlockType for Q3K {
     }
 
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
-        search::signed(x, importance, 16, 32.0, &search::Table::whole::<Self>(), codes, items);
+        let s = search::signed(x, importance, 16, 32.0, &search::Table::whole::<Self>(), codes, items);
+        items.extend(SixBits::items(std::array::from_fn(|i| s[i])));
     }
 }
 
@@ -219,7 +220,8 @@ impl BlockType for Q6K {
     }
 
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
-        search::signed(x, importance, 16, 128.0, &search::Table::whole::<Self>(), codes, items);
+        let s = search::signed(x, importance, 16, 128.0, &search::Table::whole::<Self>(), codes, items);
+        items.extend(search::pairs(&s));
     }
 }
 const _: () = assert!(LEN == super::MOST);

@@ -108,8 +108,8 @@ pub fn scale_and_minimum(x: &[f32], w: &[f32], last: f32, least: f32) -> (f32, f
 }
 
 /// Encodes a block of sub-blocks of `sub` weights with small signed scales, from −`limit` to `limit` − 1. Appends the scale of the small scales, and
-/// these in pairs.
-pub fn signed(x: &[f32], w: &[f32], sub: usize, limit: f32, table: &Table<'_>, out: &mut [u8], items: &mut Vec<f16>) {
+/// returns these.
+pub fn signed(x: &[f32], w: &[f32], sub: usize, limit: f32, table: &Table<'_>, out: &mut [u8], items: &mut Vec<f16>) -> Vec<i8> {
     let subs = || x.chunks_exact(sub).zip(w.chunks_exact(sub));
     let scales: Vec<f32> = subs().map(|(x, w)| scale(x, w, table.nearest, table.large, table.value)).collect();
     let most = scales.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });
@@ -145,7 +145,12 @@ pub fn signed(x: &[f32], w: &[f32], sub: usize, limit: f32, table: &Table<'_>, o
         codes(x, d.to_f32() * s, 0.0, table.nearest, out);
     }
     items.push(d);
-    items.extend(s.as_chunks().0.iter().map(|[a, b]| super::item(*a as i8 as u8, *b as i8 as u8)));
+    s.into_iter().map(|s| s as i8).collect()
+}
+
+/// Returns items with two signed bytes each.
+pub fn pairs(s: &[i8]) -> impl Iterator<Item = f16> {
+    s.as_chunks().0.iter().map(|[a, b]| super::item(*a as u8, *b as u8))
 }
 
 /// Encodes a block of sub-blocks of `sub` weights with small scales and minima, from 0 to `limit`. Codes are from 0 to `last`. Appends the scales of
@@ -165,11 +170,12 @@ pub fn with_minima(x: &[f32], w: &[f32], sub: usize, last: f32, limit: f32, out:
             let near = if unit == 0.0 { 0.0 } else { (x / unit).round() };
             [near, near - 1.0, near + 1.0].map(|x| x.clamp(0.0, limit))
         };
-        let one = |(&(scale, minimum), (x, w)): (&(f32, f32), (&[f32], &[f32]))| {
+        let one = |j: usize| {
+            let ((scale, minimum), (x, w)) = (found[j], (&x[j * sub..][..sub], &w[j * sub..][..sub]));
             let pairs: Vec<(f32, f32)> = near(scale, d).into_iter().flat_map(|s| near(minimum, e).map(|t| (s, t))).collect();
             best(pairs, |(s, t)| error(x, w, d * s, e * t))
         };
-        found.iter().zip(subs()).map(one).collect()
+        (0..found.len()).map(one).collect()
     };
     let mut own = small(d, e);
     // Fits both scales to the codes by least squares, and keeps them if the error falls.
