@@ -57,8 +57,8 @@ pub const fn padded(n: usize) -> usize {
 pub struct Loops {
     /// Decodes a row of codes and multiplies the values by factors.
     pub decode: Decode,
-    /// Multiplies rows of codes by the activations of 1 to 4 tokens.
-    pub multiply: few::Multiply,
+    /// Multiplies rows of codes by the activations of a few tokens. `None` if products of the format always decode whole rows first.
+    pub multiply: Option<few::Multiply>,
     /// The scales of blocks along rows.
     pub blocks: BlockLayout,
 }
@@ -66,7 +66,7 @@ pub struct Loops {
 impl Loops {
     fn of<C: units::Codes>(blocks: BlockLayout) -> Loops {
         debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
-        Loops { decode: codes::decode_of::<C>(), multiply: few::multiply_of::<C>(), blocks }
+        Loops { decode: codes::decode_of::<C>(), multiply: if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None }, blocks }
     }
 }
 

@@ -124,13 +124,15 @@ impl ProductTask<'_> {
         let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
         let factors = weights.scales.factors_of_rows(self.first_row, weights.k);
-        let (Some(factors), true) = (factors, tokens <= few::most(isa) && width.is_multiple_of(LANES) && n.is_multiple_of(STRIP)) else {
+        let (Some(factors), Some(multiply), true) =
+            (factors, weights.format.loops().multiply, tokens <= few::most(isa) && width.is_multiple_of(LANES) && n.is_multiple_of(STRIP))
+        else {
             return false;
         };
         let row_bytes = weights.row_bytes();
         let codes = &weights.codes[self.first_row * row_bytes..];
         let rows = RowBlock { n, codes, row_bytes, factors, width, depth: DEPTH, x: self.x, x_stride: self.stride };
-        (weights.format.loops().multiply)(isa, rows, &mut self.sums[..(tokens - 1) * TASK + n], TASK);
+        multiply(isa, rows, &mut self.sums[..(tokens - 1) * TASK + n], TASK);
         true
     }
 

@@ -13,6 +13,9 @@ pub trait Codes {
     /// True if blocks along rows have minima.
     const HAS_MINIMA: bool = false;
 
+    /// True if the loops for a few tokens are compiled. Without them, products decode whole rows first.
+    const HAS_FEW: bool = true;
+
     /// True if the format also has blocks along columns, with one factor per column.
     const HAS_COLUMNS: bool = false;
 

@@ -5,6 +5,9 @@ use super::units::Codes;
 use super::{PAD, nibbles};
 use std::marker::PhantomData;
 
+/// In a browser these loops would take more room in the module than their speed is worth: models run on the GPU there.
+const HAS_FEW: bool = cfg!(not(target_family = "wasm"));
+
 /// Codes c of the layout `B`, with the values c − `ZERO`. `SUB` weights share a factor and, if `MINIMA` is true, a minimum.
 pub struct Whole<B, const ZERO: i32, const SUB: usize, const MINIMA: bool>(PhantomData<B>);
 
@@ -31,6 +34,8 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
     const BYTES: usize = B::BITS;
 
     const SUB: usize = SUB;
+
+    const HAS_FEW: bool = HAS_FEW;
 
     const HAS_MINIMA: bool = MINIMA;
 
@@ -110,6 +115,8 @@ impl Codes for Tabled {
     const BYTES: usize = nibbles::BYTES;
 
     const SUB: usize = 32;
+
+    const HAS_FEW: bool = HAS_FEW;
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
