@@ -1,4 +1,4 @@
-//! `convert`: rewrites a checkpoint as safetensors and can merge a LoRA adapter into it. Also converts a tuned initial state into a state
+//! `convert`: rewrites a checkpoint as safetensors or GGUF and can merge a LoRA adapter into it. Also converts a tuned initial state into a state
 //! file.
 
 use super::ExitCode;
@@ -16,11 +16,11 @@ use std::path::{Path, PathBuf};
 use std::time::Instant;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::arch;
-use wingbeat::low_level::exec::wait;
+use wingbeat::low_level::exec::{QuantPlan, wait};
 use wingbeat::low_level::front_end::Choice;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::session::{
-    Options, StateOrientation, convert_coded, is_saved, is_tuned, side_files, tuned_into_state, vocabulary,
+    GgufVocab, Options, StateOrientation, convert_coded, convert_gguf, is_saved, is_tuned, side_files, tuned_into_state, vocabulary,
 };
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::convert::refuse_same_path;
@@ -37,10 +37,12 @@ Examples:
   wingbeat convert model.pth folder --quant i8 --shard 256M
   wingbeat convert rwkv7-hf-folder/ model.safetensors
   wingbeat convert model.pth rwkv7-hf-folder --layout hf
+  wingbeat convert model.pth model.gguf --layout gguf
+  wingbeat convert glm-4-9b-folder/ model-Q4_K.gguf --layout gguf --quant q4_k,head=q6_k
   wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
   wingbeat convert tuned.pth chat.state --state-of model.pth";
 
-/// Rewrite a checkpoint as safetensors
+/// Rewrite a checkpoint as safetensors, or as GGUF for llama.cpp
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
@@ -54,19 +56,19 @@ pub struct Args {
     model: Option<PathBuf>,
     #[command(flatten)]
     consent: ConsentArgs,
-    /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv]
+    /// Number type of the tensors in OUTPUT [default: as in the input; f16 for --layout web-rwkv and gguf]
     #[arg(long, value_name = "KIND", value_parser = ["f16", "f32", "bf16"])]
     dtype: Option<String>,
-    /// Quantise matrices to the format KIND (the same values as for `generate --quant`), so that later runs need not quantise. f16 turns the quantised weights of the input into floats
+    /// Quantise matrices to the format KIND (the same values as for `generate --quant`), so that later runs need not quantise. f16 turns the quantised weights of the input into floats. With --layout gguf: GGUF's block types, such as q4_k,head=q6_k
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
-    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, or hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only)
-    #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf"])]
+    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only), or gguf (a GGUF file for llama.cpp; RWKV-6, RWKV-7 and GLM-4)
+    #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf", "gguf"])]
     layout: String,
     /// Write a folder: the weights in files of at most SIZE (256M, 1G), an index of them, and wingbeat.manifest.json with the SHA-256 of each file. Suits downloads in pieces, as in a browser
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     shard: Option<u64>,
-    /// Vocabulary file to write into the folder of --layout hf [default: the model's vocabulary]
+    /// Vocabulary file to write into the folder of --layout hf or the file of --layout gguf [default: the model's vocabulary]. With --layout gguf, none writes no vocabulary
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
     /// Merge the LoRA adapter at PATH (a file, or PEFT's folder) into the weights. A tensor that is whole in the adapter, not a pair lora_A and lora_B, replaces the model's tensor
@@ -106,11 +108,7 @@ pub fn run(args: Args) -> Outcome {
             .hint("add --state-of MODEL, or leave out --state-orientation")
             .into());
     }
-    let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase());
-    if let Some(found) = extension.filter(|e| ["pth", "pt", "bin", "gguf"].contains(&e.as_str())) {
-        let text = format!("convert writes only safetensors, but the output file has the extension .{found}");
-        return Err(Error::usage(text).at(output.display()).hint("use the extension .safetensors or .st").into());
-    }
+    check_extension(output, &args.layout)?;
     let inputs = [Some(input.as_path()), state_of.as_deref(), args.lora.as_deref()].into_iter().flatten();
     for path in inputs {
         refuse_same_path(path, output)?;
@@ -125,8 +123,11 @@ pub fn run(args: Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let layout: Layout = args.layout.parse()?;
-    if layout != Layout::HuggingFace && args.vocab.is_some() {
-        return Err(Error::usage("--vocab needs --layout hf: other layouts have no vocabulary").into());
+    if ![Layout::HuggingFace, Layout::Gguf].contains(&layout) && args.vocab.is_some() {
+        return Err(Error::usage("--vocab needs --layout hf or --layout gguf: other layouts have no vocabulary").into());
+    }
+    if layout == Layout::Gguf && args.shard.is_some() {
+        return Err(Error::usage("--layout gguf writes one file, but --shard asks for a folder").hint("leave out --shard").into());
     }
     if layout == Layout::HuggingFace || args.shard.is_some() {
         check_new_folder(output)?;
@@ -149,12 +150,17 @@ pub fn run(args: Args) -> Outcome {
         (_, Some(_)) => side_files(&input, None)?,
         (_, None) => Vec::new(),
     };
-    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, files: &files, shard_bytes: args.shard };
+    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, gguf: None, files: &files, shard_bytes: args.shard };
     let started = Instant::now();
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
-    match &args.quant {
-        Some(quant) => convert_coded(&input, output, &quant.parse()?, &what, &mut show)?,
+    let plan: Option<QuantPlan> = args.quant.as_deref().map(str::parse).transpose()?;
+    match &plan {
+        plan if layout == Layout::Gguf => {
+            let vocab = gguf_vocab(args.vocab.as_deref())?;
+            convert_gguf(&input, output, &vocab, plan.as_ref(), &what, &mut show)?;
+        }
+        Some(plan) => convert_coded(&input, output, plan, &what, &mut show)?,
         None => convert(&input, output, &what, &mut show)?,
     }
     drop(bar);
@@ -169,6 +175,30 @@ pub fn run(args: Args) -> Outcome {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns an error if the extension of the output file belongs to a format that the layout does not write.
+fn check_extension(output: &Path, layout: &str) -> Result<()> {
+    let extension = output.extension().map(|e| e.to_string_lossy().to_lowercase()).unwrap_or_default();
+    let is_gguf = layout == Layout::Gguf.name();
+    let (written, hint) = match (extension.as_str(), is_gguf) {
+        ("gguf", false) => ("safetensors", "add --layout gguf, or use the extension .safetensors or .st"),
+        ("pth" | "pt" | "bin", false) => ("safetensors", "use the extension .safetensors or .st"),
+        ("pth" | "pt" | "bin" | "safetensors" | "st", true) => ("GGUF", "use the extension .gguf, or leave out --layout gguf"),
+        _ => return Ok(()),
+    };
+    let layout = if is_gguf { "convert --layout gguf" } else { "convert" };
+    let text = format!("{layout} writes only {written}, but the output file has the extension .{extension}");
+    Err(Error::usage(text).at(output.display()).hint(hint))
+}
+
+/// Returns the vocabulary of a GGUF file. `vocab` is the user's vocabulary file or the word `none`, or `None` for the model's own vocabulary.
+fn gguf_vocab(vocab: Option<&Path>) -> Result<GgufVocab> {
+    Ok(match vocab {
+        None => GgufVocab::Own,
+        Some(path) if path == Path::new("none") && !path.exists() => GgufVocab::Without,
+        Some(path) => GgufVocab::Given(Vocab::find(path)?),
+    })
 }
 
 /// Returns the files of a Hugging Face folder other than the weights, such as configuration and tokenizer. `vocab` is the user's vocabulary

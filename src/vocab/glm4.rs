@@ -12,7 +12,7 @@ pub(super) mod tests;
 
 use super::merge::Ranks;
 use super::table::TokenTable;
-use super::{Scheme, byte_chars, utf8_text};
+use super::{OwnedLists, Scheme, byte_chars, utf8_text, written};
 use crate::error::{Error, Result, short, try_alloc};
 use pieces::Pieces;
 use std::collections::HashMap;
@@ -208,6 +208,10 @@ impl Scheme for Glm4Vocab {
 
     fn specials(&self) -> Vec<(&str, u32)> {
         self.special.iter().map(|(text, &id)| (text.as_ref(), id)).collect()
+    }
+
+    fn lists(&self) -> Option<OwnedLists> {
+        Some(written::glm(&self.table, &self.ranks, &self.specials(), self.keeps_pieces))
     }
 
     fn table(&self) -> &TokenTable {

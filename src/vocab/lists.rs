@@ -13,6 +13,7 @@ use super::sentence_piece::{self, SentencePiece, Spaces};
 use super::table::TokenTable;
 use super::tokenizer_json::{AddedEntry, Bpe, Merge, Normalizer, PreTokenizer, TokenizerJson, TokenizerModel};
 use super::web::Pairs;
+use super::written::{CONTROL, GLM, NORMAL, USER_DEFINED};
 use super::{Vocab, byte_chars};
 use crate::error::{Error, Result, short};
 use std::sync::Arc;
@@ -41,12 +42,6 @@ pub struct Lists<'a> {
     pub removes_spaces: Option<bool>,
 }
 
-const NORMAL: i32 = 1;
-const CONTROL: i32 = 3;
-const USER_DEFINED: i32 = 4;
-
-/// The names of GLM's splitting rule.
-const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
 /// Splitting rules with GPT-2's pattern, and whether text is normalised (NFC) first. `mpt` and `olmo` are models that share GPT-NeoX-20B's
 /// vocabulary.
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];

@@ -25,6 +25,7 @@ mod tokenizer_json;
 mod trie;
 mod utf8;
 mod web;
+mod written;
 
 /// Vocabularies for the tests of other modules.
 #[cfg(test)]
@@ -63,6 +64,7 @@ pub(crate) use lists::Lists;
 pub(crate) use literal::unescape_text;
 pub use stop::StopTexts;
 pub use utf8::Utf8Stream;
+pub(crate) use written::OwnedLists;
 
 use crate::error::{Error, Kind, Result, size};
 use crate::files;
@@ -118,6 +120,10 @@ trait Scheme: Send + Sync {
     /// Returns true if `encode` always takes the longest token that matches the next bytes.
     fn is_greedy(&self) -> bool {
         false
+    }
+    /// Returns the vocabulary as the lists of a GGUF file. Returns `None` for a kind of vocabulary that is not written.
+    fn lists(&self) -> Option<OwnedLists> {
+        None
     }
     /// Returns the table with the bytes of each id.
     fn table(&self) -> &TokenTable;
@@ -289,6 +295,11 @@ impl Vocab {
     /// special tokens in text.
     pub fn special(&self, text: &str) -> Option<u32> {
         self.scheme.special(text)
+    }
+
+    /// Returns whether every prompt begins with tokens of which one is `id`.
+    pub(crate) fn begins_with(&self, id: u32) -> bool {
+        self.scheme.start().contains(&id)
     }
 
     /// Returns the bytes of one id. Special tokens and unassigned ids have no bytes. Id 0, which ends the texts of RWKV models, is unassigned in

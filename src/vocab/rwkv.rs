@@ -5,7 +5,7 @@
 
 use super::table::{ID_LIMIT, TokenTable};
 use super::trie::{Steps, Trie, TrieToken};
-use super::{Scheme, literal, no_token};
+use super::{OwnedLists, Scheme, literal, no_token, written};
 use crate::error::{Error, Result, short, try_alloc};
 
 /// The hint for a file that is probably no vocabulary.
@@ -101,6 +101,10 @@ impl Scheme for Rwkv {
 
     fn is_greedy(&self) -> bool {
         true
+    }
+
+    fn lists(&self) -> Option<OwnedLists> {
+        Some(written::rwkv(&self.table))
     }
 
     fn table(&self) -> &TokenTable {

@@ -1,9 +1,11 @@
 //! Rewrites a checkpoint as safetensors: in the official layout, in web-rwkv's layout for programs that read `.st`, or as a Hugging Face
-//! folder.
+//! folder. Also writes GGUF files for llama.cpp.
 //!
 //! The values of tensors change only if their type changes, if a matrix is quantised, or if an adapter is merged. Tensors are written in small
 //! blocks. Only a tensor that is both merged and quantised is in memory as a whole.
 
+use super::gguf::GgufContent;
+use super::gguf::write::{self as gguf, GgufOptions};
 use super::hf_folder;
 use super::layout::{LAYOUT_KEY, Layout};
 use super::names::to_web;
@@ -30,7 +32,7 @@ pub struct CodedTensors<'a> {
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
     /// The type to which floating-point tensors are converted. Integers keep their type. With `None`, F32, F16 and BF16 stay as they are (F16 in
-    /// web-rwkv's layout), and quantised matrices and GGUF blocks become F16.
+    /// web-rwkv's layout and in GGUF files), and quantised matrices and GGUF blocks become F16.
     pub dtype: Option<DType>,
     /// The layout of the written files.
     pub layout: Layout,
@@ -38,6 +40,8 @@ pub struct Conversion<'a> {
     pub lora: Option<&'a Lora>,
     /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
+    /// The vocabulary and the block types of a GGUF file. Only [`Layout::Gguf`] uses this field. `None` writes floats, without a vocabulary.
+    pub gguf: Option<&'a GgufContent>,
     /// Small files to add to a folder beside the weights, such as a vocabulary. A conversion to one file ignores this list.
     pub files: &'a [SideFile],
     /// The maximum number of bytes of a file with weights. If set, `out` is a folder that is created: the weights in shards, their index, and a
@@ -45,7 +49,7 @@ pub struct Conversion<'a> {
     pub shard_bytes: Option<u64>,
 }
 
-/// Writes all tensors of `input` to the safetensors file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called with
+/// Writes all tensors of `input` to the safetensors or GGUF file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called with
 /// the bytes written so far and the bytes in total.
 ///
 /// # Errors
@@ -53,7 +57,7 @@ pub struct Conversion<'a> {
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if an element does not fit the type, or if the
 /// adapter belongs to another model. `File` if the output cannot be written, or if `out` is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let Conversion { dtype, layout, lora, coded, files, shard_bytes } = *what;
+    let Conversion { dtype, layout, lora, coded, gguf: content, files, shard_bytes } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected F32, F16 or BF16 as the number type to write, found {d}")));
     }
@@ -68,12 +72,19 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.location());
         return Err(e.hint("convert the model without `layout=web-rwkv`"));
     }
+    if layout == Layout::Gguf && shard_bytes.is_some() {
+        return Err(Error::usage("the layout gguf writes one file, not a folder").hint("leave out `shard` or `layout`"));
+    }
     for checkpoint in [Some(input), lora.map(Lora::checkpoint)].into_iter().flatten() {
         refuse_same_file(checkpoint, out)?;
         checkpoint.check_uncut()?;
     }
     if let Some(lora) = lora {
         lora.check(input)?;
+    }
+    if layout == Layout::Gguf {
+        let lora = lora.map(|lora| lora as &dyn gguf::Adapter);
+        return gguf::write(input, out, &GgufOptions { dtype, lora, content }, progress);
     }
     let mut metadata = BTreeMap::from([("format".to_string(), "pt".to_string())]);
     // Shapes do not determine the two epsilons, so the new file's metadata must have them.
@@ -136,6 +147,16 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     match shard_bytes {
         Some(most) => shards::write(out, entries, &metadata, files, most, progress),
         None => write_safetensors(out, &metadata(&entries), entries, progress),
+    }
+}
+
+impl gguf::Adapter for Lora {
+    fn replacement(&self, name: &str) -> Option<Result<View<'_>>> {
+        Lora::replacement(self, name)
+    }
+
+    fn merged<'a>(&'a self, name: &str, w: &View<'a>, dtype: DType) -> Option<WriteData<'a>> {
+        Lora::merged(self, name, w, dtype)
     }
 }
 

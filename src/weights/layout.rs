@@ -1,4 +1,4 @@
-//! The layout of a safetensors file: the names and orientations of its tensors.
+//! The layout of a written file: the names and orientations of its tensors.
 
 use crate::error::{Error, Result};
 use std::fmt;
@@ -18,11 +18,13 @@ pub enum Layout {
     WebRwkv,
     /// A Hugging Face folder of 2026 (`RwkvForCausalLM`) with shards, `config.json` and other small files. This layout exists for RWKV-7 only.
     HuggingFace,
+    /// A GGUF file as llama.cpp reads it. This layout exists for RWKV-6, RWKV-7 and GLM-4.
+    Gguf,
 }
 
 impl Layout {
     /// All layouts.
-    pub const ALL: [Layout; 3] = [Layout::Official, Layout::WebRwkv, Layout::HuggingFace];
+    pub const ALL: [Layout; 4] = [Layout::Official, Layout::WebRwkv, Layout::HuggingFace, Layout::Gguf];
 
     /// Returns the name in options, metadata and reports.
     pub fn name(self) -> &'static str {
@@ -30,6 +32,7 @@ impl Layout {
             Layout::Official => "official",
             Layout::WebRwkv => "web-rwkv",
             Layout::HuggingFace => "hf",
+            Layout::Gguf => "gguf",
         }
     }
 }
@@ -45,6 +48,6 @@ impl FromStr for Layout {
 
     fn from_str(name: &str) -> Result<Layout> {
         let found = Layout::ALL.into_iter().find(|layout| layout.name() == name);
-        found.ok_or_else(|| Error::usage(format!("expected official, web-rwkv or hf, found {name:?}")).field("layout"))
+        found.ok_or_else(|| Error::usage(format!("expected official, web-rwkv, hf or gguf, found {name:?}")).field("layout"))
     }
 }

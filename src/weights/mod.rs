@@ -49,7 +49,8 @@ pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;
-pub use gguf::TokenLists;
+pub(crate) use gguf::write::check as check_gguf;
+pub use gguf::{GgufContent, GgufValue, TokenLists};
 pub use glm::{GLM, Glm};
 pub(crate) use index::read_small;
 pub(crate) use kinds::EXPECTED;
@@ -96,6 +97,9 @@ trait ModelFamily: Sync {
 
     /// Returns the tensors of a GGUF file under their canonical names. Also adds metadata that the family needs to `header.metadata`.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<LocatedTensor>>;
+
+    /// Describes a checkpoint of the family as llama.cpp reads it. `glm` is the configuration of a GLM, if the checkpoint has one.
+    fn gguf_model(&self, input: &Checkpoint, glm: Option<&Glm>) -> Result<gguf::model::GgufModel>;
 
     /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, if the checkpoint has one.
     fn recognises(&self, tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool;
@@ -354,6 +358,18 @@ impl Checkpoint {
             (FileKind::Gguf, Some(map)) => TokenLists::read(map.bytes()).map_err(|e| e.at(self.location())),
             _ => Ok(None),
         }
+    }
+
+    /// Returns the metadata keys of a GGUF file that begin with `prefix`, also those of arrays and long texts. Returns an empty list for other formats.
+    ///
+    /// # Errors
+    ///
+    /// `File` if the header is damaged.
+    pub(crate) fn gguf_values(&self, prefix: &str) -> Result<Vec<(String, GgufValue)>> {
+        let (FileKind::Gguf, Some(map)) = (self.0.kind, self.0.maps.first()) else { return Ok(Vec::new()) };
+        let header = gguf::Header::read(map.bytes(), map.bytes().len() as u64).map_err(|e| e.at(self.location()))?;
+        let values = header.raw_values(prefix).map_err(|e| e.at(self.location()))?;
+        Ok(values.into_iter().map(|(key, bytes)| (key.to_string(), GgufValue::Copied(bytes.to_vec()))).collect())
     }
 
     /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid after the checkpoint is

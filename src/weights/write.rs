@@ -1,6 +1,7 @@
 //! Writes safetensors files under a temporary name and renames them when they are complete. Also reads small safetensors files.
 //!
-//! Tensors are streamed in blocks. This module knows neither checkpoints nor states.
+//! Tensors are streamed in blocks. `write_file` also writes files of other formats, whose header the caller makes. This module knows neither
+//! checkpoints nor states.
 
 use super::new_file::{NewFile, Readers};
 use super::safetensors;
@@ -13,7 +14,7 @@ use std::path::Path;
 /// A function that writes the data of one tensor.
 pub type WriteData<'a> = Box<dyn FnMut(&mut dyn Write) -> Result<()> + 'a>;
 
-/// A tensor to write to a safetensors file.
+/// A tensor to write to a file.
 pub struct NewTensor<'a> {
     /// The name in the file.
     pub name: String,
@@ -51,10 +52,37 @@ pub(crate) fn write_for(
     mut entries: Vec<NewTensor<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    let (header, total) = begin(metadata, &mut entries).map_err(|e| e.at(path.display()))?;
+    let head = begin(metadata, &mut entries).map_err(|e| e.at(path.display()))?;
+    write_file(readers, path, &head, entries, progress)
+}
+
+/// The beginning of a file, and the positions of the tensors after it.
+pub(super) struct FileHead {
+    /// The bytes before the first tensor.
+    pub bytes: Vec<u8>,
+    /// The data of each tensor end with zeros up to a multiple of this number of bytes.
+    pub alignment: u64,
+    /// The number of bytes of the whole file.
+    pub total: u64,
+}
+
+/// Writes `head` and then the tensors, in the order of the entries, under a temporary name, and renames the file to `path`. [`write_for`]
+/// describes the other arguments.
+///
+/// # Errors
+///
+/// `File` if the disk is full, if the file cannot be written, or if an entry writes a wrong number of bytes. The error of an entry names the entry's
+/// tensor.
+pub(super) fn write_file(
+    readers: Readers,
+    path: &Path,
+    head: &FileHead,
+    entries: Vec<NewTensor<'_>>,
+    progress: &mut dyn FnMut(u64, u64),
+) -> Result<()> {
     let new = NewFile::create(path, readers)?;
-    new.check_room(total)?;
-    write_all(BufWriter::with_capacity(1 << 20, new.file()), path, &header, total, entries, progress)?;
+    new.check_room(head.total)?;
+    write_all(BufWriter::with_capacity(1 << 20, new.file()), path, head, entries, progress)?;
     new.finish()
 }
 
@@ -64,29 +92,29 @@ pub(crate) fn write_for(
 ///
 /// `Input` if two entries have the same name, or if a shape or the header is too large; `Memory` if there is too little memory.
 pub(crate) fn safetensors_bytes(metadata: &BTreeMap<String, String>, mut entries: Vec<NewTensor<'_>>) -> Result<Vec<u8>> {
-    let (header, total) = begin(metadata, &mut entries)?;
-    let mut bytes = try_alloc(usize::try_from(total).unwrap_or(usize::MAX), "a file in memory")?;
-    write_all(&mut bytes, Path::new("memory"), &header, total, entries, &mut |_, _| ())?;
+    let head = begin(metadata, &mut entries)?;
+    let mut bytes = try_alloc(usize::try_from(head.total).unwrap_or(usize::MAX), "a file in memory")?;
+    write_all(&mut bytes, Path::new("memory"), &head, entries, &mut |_, _| ())?;
     Ok(bytes)
 }
 
-/// Brings the entries into the order of the file. Returns the header's JSON and the size of the whole file in bytes.
-fn begin(metadata: &BTreeMap<String, String>, entries: &mut [NewTensor<'_>]) -> Result<(Vec<u8>, u64)> {
+/// Brings the entries into the order of the file. Returns the file's beginning: the length of the JSON, and the JSON.
+fn begin(metadata: &BTreeMap<String, String>, entries: &mut [NewTensor<'_>]) -> Result<FileHead> {
     entries.sort_by_key(|e| std::cmp::Reverse(e.dtype.size_bytes().unwrap_or(0))); // every tensor is then aligned
-    header(metadata, entries)
+    let (json, total) = header(metadata, entries)?;
+    Ok(FileHead { bytes: [&(json.len() as u64).to_le_bytes()[..], &json].concat(), alignment: 1, total })
 }
 
-/// Writes the header and all tensors to `out`. `path` is the place in errors.
+/// Writes the head and all tensors to `out`. `path` is the place in errors.
 fn write_all(
     out: impl Write,
     path: &Path,
-    header: &[u8],
-    total: u64,
+    head: &FileHead,
     mut entries: Vec<NewTensor<'_>>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    let mut sink = TensorSink { out, left: 0, done: 0, shown: 0, total, failed: None, progress };
-    sink.raw(&(header.len() as u64).to_le_bytes()).and_then(|()| sink.raw(header)).map_err(|e| Error::io(e, path))?;
+    let mut sink = TensorSink { out, left: 0, done: 0, shown: 0, total: head.total, failed: None, progress };
+    sink.raw(&head.bytes).map_err(|e| Error::io(e, path))?;
     for entry in &mut entries {
         let expected = data_bytes(entry).unwrap_or_default();
         sink.left = expected;
@@ -102,13 +130,15 @@ fn write_all(
                 expected - sink.left
             ))));
         }
+        let padding = expected.next_multiple_of(head.alignment) - expected;
+        sink.raw(&vec![0; padding as usize]).map_err(|e| Error::io(e, path))?;
     }
     sink.finish().map_err(|e| Error::io(e, path))
 }
 
-/// Returns how many bytes an entry's elements take. Returns `None` if this size overflows, or if the type has no fixed size per element.
-fn data_bytes(entry: &NewTensor) -> Option<u64> {
-    n_elements(&entry.shape)?.checked_mul(entry.dtype.size_bytes()?)?.try_into().ok()
+/// Returns how many bytes an entry's elements take, in whole blocks. Returns `None` if this size overflows.
+pub(super) fn data_bytes(entry: &NewTensor) -> Option<u64> {
+    entry.dtype.bytes_of(n_elements(&entry.shape)?)?.try_into().ok()
 }
 
 /// Returns the header's JSON and the size of the whole file in bytes. The JSON is padded so that the data begin at a multiple of 8.

@@ -168,6 +168,10 @@ convert DIR/lacking.safetensors DIR/new --lora DIR/notes.txt --lora-alpha 8
 convert DIR/lacking.safetensors DIR/new --lora DIR/half.safetensors --lora-alpha 8
 convert DIR/lacking.safetensors DIR/new --state-of DIR/lacking.safetensors
 convert DIR/lacking.safetensors DIR/new.gguf
+convert DIR/lacking.safetensors DIR/new.st --layout gguf
+convert DIR/lacking.safetensors DIR/new.gguf --layout gguf
+convert DIR/lacking.safetensors DIR/new.gguf --layout gguf --shard 1M
+convert DIR/lacking.safetensors DIR/new --vocab world
 convert DIR/lacking.safetensors DIR/new --state-orientation key-value
 doctor --out DIR/absent/new
 bench --synthetic foo

@@ -87,6 +87,16 @@ fn convert_writes_what_generates_the_same() {
         stdout(&run(&[&["convert", tiny().to_str().unwrap(), out, "--force"], words(flags).as_slice()].concat()));
         assert_eq!(text(out), original, "{flags}");
     }
+    let out = folder.path().join("out.gguf");
+    let out = out.to_str().unwrap();
+    for flags in ["--dtype f16", "--dtype f32", "--quant q8_0"] {
+        let convert = ["convert", tiny().to_str().unwrap(), out, "--layout", "gguf", "--vocab", "tiny", "--force"];
+        stdout(&run(&[&convert[..], words(flags).as_slice()].concat()));
+        assert_eq!(stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", out])), original, "the file has its vocabulary");
+    }
+    refused(&run(&["convert", tiny().to_str().unwrap(), out, "--layout", "gguf", "--shard", "1M"]), 2, "--shard");
+    refused(&run(&["convert", tiny().to_str().unwrap(), out, "--layout", "gguf", "--quant", "i8", "--vocab", "none", "--force"]), 2, "i8");
+    refused(&run(&["convert", tiny().to_str().unwrap(), out, "--force"]), 2, "--layout gguf");
     let same = put(&folder, "same.safetensors", &std::fs::read(tiny()).unwrap());
     let same = same.to_str().unwrap();
     refused(&run(&["convert", same, same]), 2, "same.safetensors");

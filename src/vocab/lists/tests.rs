@@ -172,3 +172,49 @@ fn glm_agrees_with_its_tokenizer_model() {
     assert!(changed(3, "ab").contains("no token is the single byte 0x24"));
     assert!(changed(257, "a b").contains(r#"expected token 257 spelt with GPT-2's characters for bytes, found "a b""#));
 }
+
+fn written(vocab: &Vocab, n_vocab: usize) -> (crate::vocab::OwnedLists, Vocab) {
+    let lists = vocab.lists(n_vocab).unwrap();
+    assert_eq!((lists.tokens.len(), lists.types.len()), (n_vocab, n_vocab));
+    let texts: Vec<&str> = lists.tokens.iter().map(String::as_str).collect();
+    let merges: Vec<&str> = lists.merges.iter().map(String::as_str).collect();
+    let read = Lists { model: lists.model, pre: lists.pre, tokens: &texts, types: &lists.types, merges: &merges, ..Lists::default() };
+    let back = Vocab::from_lists(&read).unwrap();
+    (lists, back)
+}
+
+#[cfg(feature = "embedded-model")]
+#[test]
+fn written_lists_of_rwkv_equal_those_of_the_converter() {
+    for (vocab, n_vocab) in [(Vocab::tiny(), 2050), (Vocab::world(), 65536)] {
+        let tokens: Vec<&[u8]> = (1..=vocab.max_id()).map(|id| vocab.token(id)).collect();
+        let (lists, back) = written(&vocab, n_vocab);
+        let python = rwkv(&tokens, n_vocab).tokens;
+        assert!(lists.tokens.iter().zip(&python).all(|(a, (b, _))| a == b));
+        assert!(lists.types.iter().zip(&python).all(|(a, (_, b))| a == b));
+        assert_eq!((back.first_difference(&vocab), back.max_id()), (None, vocab.max_id()));
+        for text in TEXTS {
+            assert_eq!(back.encode(text.as_bytes()).unwrap(), vocab.encode(text.as_bytes()).unwrap(), "{text:?}");
+        }
+    }
+}
+
+#[test]
+fn written_lists_of_glm_have_every_merge() {
+    let vocab = glm4::with_more(&glm4::MERGES, &["<think>"]);
+    let (lists, back) = written(&vocab, 290);
+    assert_eq!((lists.model, lists.pre), ("gpt2", Some("glm4")));
+    assert_eq!(
+        (back.first_difference(&vocab), back.special("<|user|>"), back.special("<think>")),
+        (None, vocab.special("<|user|>"), Some(282))
+    );
+    for text in TEXTS.into_iter().chain(["[gMASK]<sop><|user|>\nhello<think>", "hello aaaa 你好你"]) {
+        assert_eq!(back.encode_prompt(text.as_bytes()).unwrap(), vocab.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
+    }
+    let merges = ["h e", "l l", "he ll", "hell o", "\u{120} hello", "l o"];
+    assert_eq!(lists.merges[..6], merges);
+    // A token that no merge makes, and a token with two cuts in the order of the ranks of their first parts.
+    let of = |token: &str| lists.merges.iter().filter(|merge| merge.replace(' ', "") == token).cloned().collect::<Vec<_>>();
+    assert_eq!(of("aaa"), ["a aa", "aa a"]);
+    assert_eq!((lists.tokens[283].as_str(), lists.types[283], lists.types[282], lists.types[268]), ("[PAD283]", 5, USER_DEFINED, CONTROL));
+}

@@ -4,6 +4,8 @@
 //! llama.cpp's converter keeps the order of rows. Some files have one fused tensor for queries, keys and values. The tensor `ffn_up` always
 //! contains both the gate matrix and the up matrix.
 
+pub mod write;
+
 use super::super::located::LocatedTensor;
 use super::super::names::glm::split;
 use super::header::{Header, ListedTensor};

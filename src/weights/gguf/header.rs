@@ -19,7 +19,8 @@ use std::ops::Range;
 
 /// The largest number of metadata keys, and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
-const DEFAULT_ALIGNMENT: usize = 32;
+/// The data of each tensor begin at a multiple of this number of bytes, unless the metadata set another number.
+pub const DEFAULT_ALIGNMENT: usize = 32;
 
 /// The metadata keys, each with a reader at the type of its value.
 type MetadataKeys<'a> = BTreeMap<&'a str, GgufReader<'a>>;
@@ -111,6 +112,17 @@ impl<'a> Header<'a> {
     /// `File` if the value is not an array of 32-bit floats, or has too many items.
     pub fn floats(&self, key: &str) -> Result<Option<Vec<f32>>> {
         self.keys.get(key).map(|reader| { *reader }.floats().map_err(|e| e.at(key))).transpose()
+    }
+
+    /// Returns the keys that begin with `prefix`, each with the bytes of its type and its value.
+    pub fn raw_values(&self, prefix: &str) -> Result<Vec<(&'a str, &'a [u8])>> {
+        let raw = |(&key, reader): (&&'a str, &GgufReader<'a>)| {
+            let mut end = *reader;
+            let kind = end.u32()?;
+            end.value(kind)?;
+            Ok((key, &reader.file[reader.at..end.at]))
+        };
+        self.keys.iter().filter(|(key, _)| key.starts_with(prefix)).map(raw).collect()
     }
 
     /// Returns the tensors in the order of the file.

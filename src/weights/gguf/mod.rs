@@ -1,10 +1,13 @@
-//! Reads GGUF files of llama.cpp. Tensors receive their canonical names and orientations.
+//! Reads and writes GGUF files of llama.cpp. Tensors receive their canonical names and orientations.
 //!
 //! Each [family](super::ModelFamily) has a file here, which maps GGUF names to canonical names and GGUF keys to canonical metadata. Only the header
-//! is read: tensors stay in the file, in its format. `token_lists` reads the lists of the vocabulary when they are needed.
+//! is read: tensors stay in the file, in its format. `token_lists` reads the lists of the vocabulary when they are needed. `write` goes the other
+//! way, with the same tables of names.
 
+mod blocks;
 pub(super) mod glm;
 mod header;
+pub(super) mod model;
 mod names;
 mod reader;
 pub(super) mod rwkv;
@@ -12,9 +15,13 @@ pub(super) mod rwkv;
 mod tests;
 mod token_lists;
 mod types;
+mod value;
+pub(super) mod write;
 
 pub(super) use header::Header;
 pub use token_lists::TokenLists;
+pub use value::GgufValue;
+pub use write::GgufContent;
 
 use super::FAMILIES;
 use super::config::DENSE;

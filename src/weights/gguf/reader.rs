@@ -16,11 +16,12 @@ pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wing
 pub const AGAIN: &str = "the download may be incomplete: download the file again";
 /// The largest number of items in an array whose items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
-const U32: u32 = 4;
-const I32: u32 = 5;
-const F32: u32 = 6;
-const TEXT: u32 = 8;
-const ARRAY: u32 = 9;
+pub const U32: u32 = 4;
+pub const I32: u32 = 5;
+pub const F32: u32 = 6;
+pub const TEXT: u32 = 8;
+pub const ARRAY: u32 = 9;
+pub const BOOL: u32 = 7;
 
 /// A GGUF file, and the position of the next byte to read.
 #[derive(Clone, Copy)]

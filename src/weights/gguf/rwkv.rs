@@ -3,6 +3,8 @@
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
+pub mod write;
+
 use super::super::located::LocatedTensor;
 use super::header::ListedTensor;
 use super::names::{block_parts, located, whole};

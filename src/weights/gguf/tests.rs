@@ -1,6 +1,7 @@
 //! Tests with models in the form that llama.cpp's converter writes, and with hostile headers.
 
 mod hostile;
+mod written;
 
 use super::super::testing::{Dice, Gguf, gguf, put, q8_0, singles};
 use super::super::{Checkpoint, Conversion, Layout, convert};

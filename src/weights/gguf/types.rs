@@ -4,7 +4,7 @@ use crate::error::{Error, Result};
 use crate::tensor::DType;
 
 /// The supported types of tensors.
-const TYPES: [(u32, DType); 18] = [
+pub const TYPES: [(u32, DType); 18] = [
     (0, DType::F32),
     (1, DType::F16),
     (2, DType::Q4_0),

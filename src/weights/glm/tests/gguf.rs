@@ -1,6 +1,7 @@
 //! GGUF files of GLM, in the form that llama.cpp's converters write.
 
 use super::*;
+use crate::weights::GgufContent;
 
 /// Returns a GGUF file of a model in the form that llama.cpp's converter writes.
 fn gguf(architecture: &str, is_fused: bool, is_quantised: bool) -> Gguf {
@@ -71,6 +72,47 @@ fn a_gguf_holds_the_same() {
         assert_eq!(opened.tensor("model.layers.1.self_attn.v_proj.weight").unwrap().dtype(), stored);
         check_all(&opened, architecture, &format!("{architecture} {is_fused} {is_quantised}"));
     }
+}
+
+#[test]
+fn a_written_gguf_holds_the_same() {
+    let dir = tempdir().unwrap();
+    let write = |input: &Checkpoint| {
+        let out = dir.path().join("out.gguf");
+        // The ids that end a text belong to the vocabulary, which the caller of `convert` gives.
+        let content = GgufContent { values: input.gguf_values("tokenizer.").unwrap(), ..GgufContent::default() };
+        let what = Conversion { layout: Layout::Gguf, dtype: Some(DType::F32), gguf: Some(&content), ..Conversion::default() };
+        convert(input, &out, &what, &mut |_, _| ()).and_then(|()| Checkpoint::open(&out))
+    };
+    for is_quantised in [false, true] {
+        let opened = open_gguf(&gguf("glm4", true, is_quantised).finish()).unwrap();
+        let back = write(&opened).unwrap();
+        check_all(&back, "glm4", "written");
+        assert_eq!(said(&back), said(&opened));
+        assert_eq!(back.metadata()["general.architecture"], "glm4");
+    }
+    let opened = open_gguf(&gguf("chatglm", true, false).finish()).unwrap();
+    let text = write(&opened).unwrap_err().to_string();
+    assert!(text.contains("llama.cpp needs heads that together have the width 32, found 4 heads of 16 channels"), "{text}");
+}
+
+#[test]
+fn a_tied_output_matrix_is_written_once() {
+    let dir = tempdir().unwrap();
+    let mut g = Gguf::new("chatglm");
+    for key in ["attention.head_count", "attention.head_count_kv"] {
+        g.u32(&format!("chatglm.{key}"), 1);
+    }
+    g.u32("chatglm.embedding_length", 4).u32("chatglm.context_length", 9).u32("chatglm.rope.dimension_count", 2);
+    g.value("chatglm.attention.layer_norm_rms_epsilon", 6, &1e-5f32.to_le_bytes());
+    g.tensor("token_embd.weight", 0, &[2, 4], &singles(&[1., 2., 3., 4., 5., 6., 7., 8.]));
+    g.tensor("blk.0.ffn_down.weight", 0, &[4, 2], &singles(&[1.; 8]));
+    let opened = Checkpoint::open(&put(&dir, "tied.gguf", &g.finish())).unwrap();
+    let out = dir.path().join("out.gguf");
+    let what = Conversion { layout: Layout::Gguf, dtype: Some(DType::F32), ..Conversion::default() };
+    convert(&opened, &out, &what, &mut |_, _| ()).unwrap();
+    assert!(!std::fs::read(&out).unwrap().windows(13).any(|text| text == b"output.weight"));
+    assert_eq!(Checkpoint::open(&out).unwrap().tensor("lm_head.weight").unwrap().to_f32().unwrap()[7], 8.0);
 }
 
 #[test]
