@@ -32,6 +32,8 @@ impl Codes for I4 {
 
     const HAS_COLUMNS: bool = true;
 
+    const HAS_FEW: bool = !cfg!(target_family = "wasm");
+
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);

@@ -47,6 +47,8 @@ impl Codes for Nf4 {
 
     const HAS_COLUMNS: bool = true;
 
+    const HAS_FEW: bool = !cfg!(target_family = "wasm");
+
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);

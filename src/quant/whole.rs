@@ -5,9 +5,6 @@ use super::units::Codes;
 use super::{PAD, nibbles};
 use std::marker::PhantomData;
 
-/// In a browser these loops would take more room in the module than their speed is worth: models run on the GPU there.
-const HAS_FEW: bool = cfg!(not(target_family = "wasm"));
-
 /// Codes c of the layout `B`, with the values c − `ZERO`. `SUB` weights share a factor and, if `MINIMA` is true, a minimum.
 pub struct Whole<B, const ZERO: i32, const SUB: usize, const MINIMA: bool>(PhantomData<B>);
 
@@ -35,7 +32,7 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
 
     const SUB: usize = SUB;
 
-    const HAS_FEW: bool = HAS_FEW;
+    const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     const HAS_MINIMA: bool = MINIMA;
 
@@ -116,7 +113,7 @@ impl Codes for Tabled {
 
     const SUB: usize = 32;
 
-    const HAS_FEW: bool = HAS_FEW;
+    const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {

@@ -98,9 +98,6 @@ trait ModelFamily: Sync {
     /// Returns the tensors of a GGUF file under their canonical names. Also adds metadata that the family needs to `header.metadata`.
     fn gguf(&self, architecture: &str, header: &mut gguf::Header<'_>) -> Result<Vec<LocatedTensor>>;
 
-    /// Describes a checkpoint of the family as llama.cpp reads it. `glm` is the configuration of a GLM, if the checkpoint has one.
-    fn gguf_model(&self, input: &Checkpoint, glm: Option<&Glm>) -> Result<gguf::model::GgufModel>;
-
     /// Returns true if the tensors have names of this family. `glm` is the configuration of a GLM, if the checkpoint has one.
     fn recognises(&self, tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool;
 

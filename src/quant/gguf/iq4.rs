@@ -54,7 +54,7 @@ impl BlockType for Iq4Nl {
 
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
         let scale = search::scale(x, importance, nearest, LARGE, &value);
-        search::with_scale::<Self>(x, f16::from_f32(scale), codes, items);
+        search::with_scale(x, f16::from_f32(scale), Self::nearest, codes, items);
     }
 
     fn nearest(x: f32) -> u8 {

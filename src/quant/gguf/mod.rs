@@ -89,33 +89,66 @@ impl<T: BlockType> Gguf<T> {
     pub const FORMAT: Gguf<T> = Gguf(PhantomData);
 }
 
-impl<T: BlockType> FileBlocks for Gguf<T> {
-    fn block_bytes(&self) -> usize {
-        T::BYTES
-    }
+/// [`BlockType::encode`].
+type Encode = fn(&[f32], &[f32], &mut [u8], &mut Vec<f16>);
 
+/// The functions of a [`BlockType`] as values, so that the loops over blocks are compiled once for all types.
+struct Functions {
+    name: &'static str,
+    blocks: BlockLayout,
+    bits: usize,
+    unpack: fn(&[u8], &mut [u8], &mut Vec<f16>),
+    pack: fn(&[u8], &[f16], &mut Vec<u8>),
+    encode: Encode,
+    nearest: fn(f32) -> u8,
+    /// Reads a unit of codes.
+    eight: fn(&[u8]) -> [u8; PAD],
+    /// Appends a unit of codes.
+    unit: fn(&[u8; PAD], &mut Vec<u8>),
+}
+
+impl<T: BlockType> Gguf<T> {
+    fn functions() -> Functions {
+        Functions {
+            name: T::NAME,
+            blocks: BlockLayout::of::<T::Scales>(),
+            bits: T::Bits::BITS,
+            unpack: T::unpack,
+            pack: T::pack,
+            encode: T::encode,
+            nearest: T::nearest,
+            eight: T::Bits::eight,
+            unit: T::Bits::pack,
+        }
+    }
+}
+
+impl Functions {
     fn repack(&self, block: &[u8], out: &mut EncodedRows) {
         let mut codes = [0; MOST];
-        let codes = &mut codes[..self.block()];
-        T::unpack(block, codes, &mut out.scales);
-        codes.as_chunks().0.iter().for_each(|unit| T::Bits::pack(unit, &mut out.codes));
+        let codes = &mut codes[..self.blocks.len];
+        (self.unpack)(block, codes, &mut out.scales);
+        codes.as_chunks().0.iter().for_each(|unit| (self.unit)(unit, &mut out.codes));
     }
 
     fn pack(&self, codes: &[u8], items: &[f16], out: &mut Vec<u8>) {
-        let layout = self.blocks();
         let mut own = [0; MOST];
-        for (codes, items) in codes.chunks_exact(self.size_bytes(layout.len)).zip(items.chunks_exact(layout.items)) {
-            let units = own.as_chunks_mut::<PAD>().0.iter_mut().zip(codes.chunks_exact(T::Bits::BITS));
-            units.for_each(|(own, unit)| *own = T::Bits::eight(unit));
-            T::pack(&own[..layout.len], items, out);
+        for (codes, items) in codes.chunks_exact(self.blocks.len / PAD * self.bits).zip(items.chunks_exact(self.blocks.items)) {
+            let units = own.as_chunks_mut::<PAD>().0.iter_mut().zip(codes.chunks_exact(self.bits));
+            units.for_each(|(own, unit)| *own = (self.eight)(unit));
+            (self.pack)(&own[..self.blocks.len], items, out);
         }
+    }
+
+    fn nearest(&self, values: &[f32], out: &mut Vec<u8>) {
+        values.as_chunks::<PAD>().0.iter().for_each(|unit| (self.unit)(&unit.map(self.nearest), out));
     }
 
     fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut EncodedRows) -> Result<()> {
         if let Some(x) = row.iter().find(|x| !x.is_finite()) {
-            return Err(Error::model(format!("the weight {x} cannot be stored in the format {}", T::NAME)).hint("leave out `quant`"));
+            return Err(Error::model(format!("the weight {x} cannot be stored in the format {}", self.name)).hint("leave out `quant`"));
         }
-        let (len, first) = (self.block(), out.scales.len());
+        let (len, first) = (self.blocks.len, out.scales.len());
         for (i, block) in row.chunks(len).enumerate() {
             // Zeros fill an incomplete block, with a small importance, so that they do not matter.
             let (mut x, mut weights, mut codes) = ([0.0; MOST], [1e-6; MOST], [0; MOST]);
@@ -124,17 +157,33 @@ impl<T: BlockType> FileBlocks for Gguf<T> {
                 Some(importance) => weights[..block.len()].copy_from_slice(&importance[i * len..][..block.len()]),
                 None => weights[..block.len()].fill(1.0),
             }
-            T::encode(&x[..len], &weights[..len], &mut codes[..len], &mut out.scales);
-            codes[..block.len()].as_chunks().0.iter().for_each(|unit| T::Bits::pack(unit, &mut out.codes));
+            (self.encode)(&x[..len], &weights[..len], &mut codes[..len], &mut out.scales);
+            codes[..block.len()].as_chunks().0.iter().for_each(|unit| (self.unit)(unit, &mut out.codes));
         }
-        match self.blocks().misfit(&out.scales[first..]) {
-            None => Ok(()),
-            Some(_) => {
-                let most = row.iter().fold(0f32, |most, x| most.max(x.abs()));
-                Err(Error::model(format!("the weight {most} is too large for the scales of the format {}", T::NAME))
-                    .hint("leave out `quant`"))
-            }
+        if self.blocks.misfit(&out.scales[first..]).is_none() {
+            return Ok(());
         }
+        let most = row.iter().fold(0f32, |most, x| most.max(x.abs()));
+        let text = format!("the weight {most} is too large for the scales of the format {}", self.name);
+        Err(Error::model(text).hint("leave out `quant`"))
+    }
+}
+
+impl<T: BlockType> FileBlocks for Gguf<T> {
+    fn block_bytes(&self) -> usize {
+        T::BYTES
+    }
+
+    fn repack(&self, block: &[u8], out: &mut EncodedRows) {
+        Self::functions().repack(block, out);
+    }
+
+    fn pack(&self, codes: &[u8], items: &[f16], out: &mut Vec<u8>) {
+        Self::functions().pack(codes, items, out);
+    }
+
+    fn encode_row(&self, row: &[f32], importance: Option<&[f32]>, out: &mut EncodedRows) -> Result<()> {
+        Self::functions().encode_row(row, importance, out)
     }
 }
 
@@ -168,7 +217,7 @@ impl<T: BlockType> Format for Gguf<T> {
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        row.as_chunks::<PAD>().0.iter().for_each(|unit| T::Bits::pack(&unit.map(T::nearest), out));
+        Self::functions().nearest(row, out);
         Ok(())
     }
 

@@ -3,7 +3,6 @@
 //! For given codes the best scale and minimum follow from least squares, and for given scales the best codes are the nearest ones. The search tries
 //! several scales, rounds the weights to codes, and takes the least-squares solution with the smallest error.
 
-use super::super::planes::Bits;
 use super::BlockType;
 use half::f16;
 
@@ -33,10 +32,9 @@ pub fn codes(x: &[f32], factor: f32, minimum: f32, nearest: fn(f32) -> u8, codes
 }
 
 /// Appends the scale of a block, and writes its codes.
-pub fn with_scale<T: BlockType>(x: &[f32], scale: f16, out: &mut [u8], items: &mut Vec<f16>) {
-    const { assert!(T::Bits::BITS <= 8) };
+pub fn with_scale(x: &[f32], scale: f16, nearest: fn(f32) -> u8, out: &mut [u8], items: &mut Vec<f16>) {
     items.push(scale);
-    codes(x, scale.to_f32(), 0.0, T::nearest, out);
+    codes(x, scale.to_f32(), 0.0, nearest, out);
 }
 
 /// Returns the weighted squared error of the weights with the nearest codes.

@@ -39,7 +39,7 @@ impl BlockType for Q8_0 {
 
     fn encode(x: &[f32], _importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
         let most = x.iter().fold(0f32, |most, x| most.max(x.abs()));
-        search::with_scale::<Self>(x, f16::from_f32(most / 127.0), codes, items);
+        search::with_scale(x, f16::from_f32(most / 127.0), Self::nearest, codes, items);
     }
 }
 
@@ -71,7 +71,7 @@ macro_rules! scaled {
 
             fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>) {
                 let scale = search::scale(x, importance, Self::nearest, $zero as f32, &|code| f32::from(code) - $zero as f32);
-                search::with_scale::<Self>(x, f16::from_f32(scale), codes, items);
+                search::with_scale(x, f16::from_f32(scale), Self::nearest, codes, items);
             }
         }
     };

@@ -1,14 +1,13 @@
 //! The family GLM: models without experts, such as ChatGLM3, GLM-4 and GLM-4-0414.
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::weights::config::glm::{GlmConfig, is_glm};
 use crate::weights::config::{ModelConfig, keys::ConfigKeys};
-use crate::weights::gguf::model::GgufModel;
 use crate::weights::gguf::{self, Header};
 use crate::weights::located::LocatedTensor;
 use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
-use crate::weights::{Checkpoint, GLM, Glm, ModelFamily, TensorSlot};
+use crate::weights::{GLM, Glm, ModelFamily, TensorSlot};
 use serde_json::{Map, Value};
 
 /// Reads the files of GLM models.
@@ -35,11 +34,6 @@ impl ModelFamily for GlmFiles {
         let (tensors, glm) = gguf::glm::read(architecture, header)?;
         header.metadata.insert(GLM.to_string(), glm.to_json());
         Ok(tensors)
-    }
-
-    fn gguf_model(&self, input: &Checkpoint, glm: Option<&Glm>) -> Result<GgufModel> {
-        let missing = || Error::model("the checkpoint has no configuration of a GLM").hint("put config.json into the model's folder");
-        gguf::glm::write::model(input, glm.ok_or_else(missing)?)
     }
 
     fn recognises(&self, tensors: &[LocatedTensor], glm: Option<&Glm>) -> bool {

@@ -4,12 +4,11 @@ use crate::error::Result;
 use crate::weights::config::rwkv::{RwkvConfig, is_rwkv};
 use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
 use crate::weights::gguf::Header;
-use crate::weights::gguf::model::GgufModel;
-use crate::weights::gguf::rwkv::{ARCHITECTURES, RwkvMetadata, write};
+use crate::weights::gguf::rwkv::{ARCHITECTURES, RwkvMetadata};
 use crate::weights::located::LocatedTensor;
 use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
-use crate::weights::{Checkpoint, Glm, ModelFamily, TensorSlot};
+use crate::weights::{Glm, ModelFamily, TensorSlot};
 use serde_json::{Map, Value};
 
 /// Reads the files of RWKV models.
@@ -46,10 +45,6 @@ impl ModelFamily for RwkvFiles {
         // Reading undoes the rescaling, a division of some matrices by powers of two. So converted copies of this file must not have the key.
         header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));
         Ok(tensors)
-    }
-
-    fn gguf_model(&self, input: &Checkpoint, _glm: Option<&Glm>) -> Result<GgufModel> {
-        write::model(input)
     }
 
     /// Accepts every checkpoint that is not a GLM.
