@@ -200,7 +200,7 @@ mod tests {
             ("w generate x -ngl 99", "-ngl", "unknown flag", Some("--device gpu")),
             ("w chat -sys x", "-sys", "unknown flag", Some("--system")),
             ("w generate x --quant Q4_K_M", "--quant", "unknown weight format \"Q4_K_M\"", Some("wingbeat's name of this type is q4_k")),
-            ("w quality x --quant int8", "--quant", "unknown weight format \"int8\"", Some("format of 8 bits is i8")),
+            ("w quality x --quant int8", "--quant", "unknown weight format \"int8\"", Some("formats of 8 bits are i8 and q8_0")),
             ("w generate --bogus", "--bogus", "unknown flag", Some("--help-all")),
             ("w generate x --top-p 7", "--top-p", "expected a number from 0 to 1, found 7", None),
             ("w generate x -t some", "--threads", "expected a whole number from 1 to 4096, found \"some\"", None),

@@ -132,7 +132,7 @@ fn quant_help() -> String {
     let named = QuantPlan::described().map(|(name, about)| if about.is_empty() { name.into() } else { format!("{name} ({about})") });
     let named = named.collect::<Vec<_>>().join(", ");
     format!(
-        "Quantise the weights: {named}, keep (for a quantised GGUF: Q8_0 and Q4_0 as they are, other quantised weights as i8) or f16 (turn quantised weights into floats). To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts)"
+        "Quantise the weights: {named}, keep (the formats of the file, also the block types of a GGUF; the default) or f16 (turn quantised weights into floats). To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts)"
     )
 }
 

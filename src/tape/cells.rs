@@ -12,9 +12,10 @@
 //!
 //! A number is four bytes of a word. The codes of every row have the same distance in a number, so that a kernel moves the bits of eight codes at once.
 
-use super::region::WORD_BYTES;
 use crate::quant::Format;
 
+/// The size in bytes of a word, the unit that kernels load from memory.
+pub const WORD_BYTES: usize = 16;
 /// The number of units of a row in a cell.
 pub const UNITS: usize = 4;
 /// The number of rows in a cell.

@@ -8,8 +8,8 @@
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
 use super::Heads;
-use super::cells;
-use super::region::{CodeOrder, Region, WORD_BYTES};
+use super::cells::{self, WORD_BYTES};
+use super::region::{CodeOrder, Region};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 
 /// The declaration of one matrix of a stack: `[rows, k]`, row-major.

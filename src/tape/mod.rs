@@ -19,10 +19,11 @@ mod tuning;
 mod word;
 
 pub use cache::{Cache, CacheSpec, Capacity, Rotary, TOKENS_PER_BLOCK};
+pub use cells::WORD_BYTES;
 pub use heads::Heads;
 pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use matrix::{Block, MatrixKind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
-pub use region::{Region, WORD_BYTES};
+pub use region::Region;
 pub use section::{Extent, PerHandle, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};

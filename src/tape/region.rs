@@ -1,12 +1,9 @@
 //! The layout of consecutive rows of a matrix on a device: the stored weights (codes), then the scales. Sizes count words of 16 bytes.
 
-use super::cells;
+use super::cells::{self, WORD_BYTES};
 use crate::quant::{Affine, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use half::f16;
 use rayon::prelude::*;
-
-/// The size in bytes of a word, the unit that kernels load from memory.
-pub const WORD_BYTES: usize = 16;
 
 /// The order in which a device stores the codes of a matrix. A unit is eight codes of one row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -132,7 +132,7 @@ fn wrong_uses_say_what_to_do() {
     let e = refusal(&GgufVocab::Given(Vocab::world()), None).to_string();
     assert!(e.contains("the vocabulary has ids up to 65529, but the model has 2048 embeddings"), "{e}");
     let e = refusal(&GgufVocab::Without, Some("q8_0,head=i4")).to_string();
-    assert!(e.contains("the format i4 is not a type of GGUF files, expected q8_0 or q4_0"), "{e}");
+    assert!(e.contains("the format i4 is not a type of GGUF files, expected one of q8_0, q6_k, "), "{e}");
     write(&input, &out, &GgufVocab::Without, None).unwrap();
     assert_eq!(Checkpoint::open(&out).unwrap().metadata()["tokenizer.ggml.model"], "no_vocab");
 }
