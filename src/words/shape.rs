@@ -33,7 +33,10 @@ impl Shape {
             return Self::matvec(cx.caps, 4, 1, false);
         }
         if n <= BATCH || cx.caps.batch_invariant {
-            return Self::matvec(cx.caps, if n == 1 { tuning.rows } else { tuning.batch_rows }, n, false);
+            // Codes of three bits with scales on two levels take the most registers.
+            let few_rows = tuning.few_registers && piece.format.bits() == 3;
+            let batch_rows = if few_rows { tuning.batch_rows.min(8) } else { tuning.batch_rows };
+            return Self::matvec(cx.caps, if n == 1 { tuning.rows } else { batch_rows }, n, false);
         }
         Self::tiled(cx, matrix, piece, n)
     }

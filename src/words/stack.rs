@@ -224,8 +224,9 @@ impl Stack {
         let pieces = cx.tape.matrix_spec(self.matrix).pieces(cx.caps.max_binding);
         let (n, tuning) = (cx.n_rows(self.rows), &cx.caps.tuning);
         let shape = |piece: &MatrixPiece| {
-            // A lane also keeps the scales and offsets of rows and columns, so a workgroup has fewer rows.
-            let few_rows = tuning.few_registers && n > 1 && piece.format.scaling() == Scaling::Affine;
+            // A lane also keeps the scales and offsets of rows and columns, or the scales and minima of blocks, so a workgroup has fewer rows.
+            let keeps_more = piece.format.scaling() == Scaling::Affine || piece.format.file_blocks().is_some();
+            let few_rows = tuning.few_registers && n > 1 && keeps_more;
             Shape::matvec(cx.caps, if few_rows { 4 } else { tuning.input_rows }, n, n == 1 && tuning.early_weights)
         };
         self.products(cx, &shape, &pieces, input, &|s| s.plane)
