@@ -45,7 +45,7 @@ pub trait BlockScales {
     fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]);
 }
 
-/// The layout of a format's scales of blocks along rows: the constants and the function of a [`BlockScales`].
+/// The layout of a format's scales of blocks along rows: the constants and the function of a `BlockScales`.
 #[derive(Debug, Clone, Copy)]
 pub struct BlockLayout {
     /// The number of weights per block.
@@ -57,7 +57,7 @@ pub struct BlockLayout {
     /// The number of items of 16 bits per block.
     pub items: usize,
     pub has_minima: bool,
-    /// `(items, factors, minima)`: see [`BlockScales::expand`].
+    /// `(items, factors, minima)`: writes the factors of consecutive blocks and, if the format has minima, the minima. `factors` may end within a block.
     pub expand: fn(&[f16], &mut [f32], &mut [f32]),
 }
 
