@@ -1,5 +1,6 @@
 //! Chooses the formats of matrices: the options `dtype` and `quant`.
 
+use super::stored::has_blocks_of;
 use crate::error::{Error, Result};
 use crate::quant::{self, Float, Format, Scaling};
 use crate::tape::{MatrixKind, MatrixPart, MatrixSpec, Source};
@@ -186,10 +187,7 @@ impl fmt::Display for QuantPlan {
 /// Returns the format that has exactly the weights of a matrix which a GGUF file stores as `dtype`. Returns `None` if there is no such format, or if the
 /// executor needs the matrix in another order than the file's.
 fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
-    let is_same = |format: &&&dyn Format| {
-        format.file_blocks().is_some() && dtype.name().eq_ignore_ascii_case(format.name()) && part.k.is_multiple_of(format.block())
-    };
-    if part.transposed || part.has_padded_heads() { None } else { quant::FORMATS.iter().find(is_same).copied() }
+    quant::FORMATS.iter().copied().find(|format| has_blocks_of(part, *format, dtype))
 }
 
 /// Parses an exception, as in `head=i8`.

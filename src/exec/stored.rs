@@ -1,7 +1,7 @@
 //! Finds tensors whose file already stores them in the wanted format, so that they need no encoding.
 
 use crate::error::Result;
-use crate::quant::{Axis, Coded, Scaling, WEIGHTS_PER_BLOCK, padded};
+use crate::quant::{Axis, Coded, Format, Scaling, WEIGHTS_PER_BLOCK, padded};
 use crate::tape::{MatrixPart, MatrixSpec, Source};
 use crate::tensor::DType;
 use half::f16;
@@ -46,18 +46,17 @@ impl StoredMatrix {
                 found = view.matrix().map_or(StoredMatrix::Otherwise, |matrix| coded(part, axis, matrix));
                 Ok(())
             })?,
-            (Some(dtype), own)
-                if part.format.file_blocks().is_some()
-                    && dtype.name().eq_ignore_ascii_case(own)
-                    && !part.transposed
-                    && part.k.is_multiple_of(part.format.block()) =>
-            {
-                found = StoredMatrix::Blocks;
-            }
+            (Some(dtype), _) if has_blocks_of(part, part.format, dtype) => found = StoredMatrix::Blocks,
             _ => {}
         }
         Ok(found)
     }
+}
+
+/// Returns whether `format` takes over the blocks of the matrix `part`, which a file stores as `dtype`. The rows must be whole blocks, in the file's order.
+pub fn has_blocks_of(part: &MatrixPart, format: &dyn Format, dtype: DType) -> bool {
+    let is_same = format.file_blocks().is_some() && dtype.name().eq_ignore_ascii_case(format.name());
+    is_same && !part.transposed && !part.has_padded_heads() && part.k.is_multiple_of(format.block())
 }
 
 fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> StoredMatrix {
@@ -79,7 +78,8 @@ fn coded(part: &MatrixPart, axis: Axis, matrix: &Coded<'_>) -> StoredMatrix {
     }
 }
 
-/// Reorders the block scales of a matrix that is stored transposed, in a format with [`WEIGHTS_PER_BLOCK`] weights per scale: returns the scales in the order for the matrix `part`.
+/// Reorders the block scales of a matrix that is stored transposed, in a format with [`WEIGHTS_PER_BLOCK`] weights per scale. Returns the scales in
+/// the order for the matrix `part`.
 fn transposed(scales: &[f16], part: &MatrixPart, axis: Axis) -> Vec<f16> {
     let (rows, k) = (part.rows, padded(part.k));
     // The number of scales per row of the stored matrix, and per row of the matrix `part`. Scales along columns include the padding.
