@@ -1,5 +1,5 @@
 //! Build script. Writes a table of all WGSL files in `shaders/`. The crate includes this table, so a new shader needs no registration.
-//! Finds out which instructions of the CPU the compiler knows.
+//! In WebAssembly, where every byte is downloaded, the files have no comments. Finds out which instructions of the CPU the compiler knows.
 
 use std::{env, fs, path::Path};
 
@@ -34,7 +34,7 @@ fn has_neon() -> bool {
     target("ARCH") == "aarch64" && target("ENDIAN") == "little" && target("FEATURE").split(',').any(|feature| feature == "neon")
 }
 
-/// Appends one pair `("name", include_str!("path"))` to `table` for each WGSL file in `folder` and its subfolders. A name is `prefix`, then
+/// Appends one pair of a name and a text to `table` for each WGSL file in `folder` and its subfolders. A name is `prefix`, then
 /// the file's path in `folder` without its extension.
 fn visit(folder: &Path, prefix: &str, table: &mut String) {
     println!("cargo:rerun-if-changed={}", folder.display());
@@ -46,7 +46,17 @@ fn visit(folder: &Path, prefix: &str, table: &mut String) {
         if path.is_dir() {
             visit(&path, &format!("{prefix}{name}/"), table);
         } else if path.extension().is_some_and(|e| e == "wgsl") {
-            table.push_str(&format!("    ({:?}, include_str!({:?})),\n", format!("{prefix}{name}"), path.display().to_string()));
+            let text = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
+                Ok("wasm32") => format!("{:?}", without_comments(&fs::read_to_string(&path).expect("a readable shader"))),
+                _ => format!("include_str!({:?})", path.display().to_string()),
+            };
+            table.push_str(&format!("    ({:?}, {text}),\n", format!("{prefix}{name}")));
         }
     }
+}
+
+/// Returns WGSL without comments and without empty lines. The shaders have no comments of the form `/* */`.
+fn without_comments(text: &str) -> String {
+    let code = text.lines().map(|line| line.split("//").next().unwrap_or_default().trim_end());
+    code.filter(|line| !line.is_empty()).flat_map(|line| [line, "\n"]).collect()
 }
