@@ -83,6 +83,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
     if let Some(affine) = affine {
         halves = affine.stored(0, part.rows, k);
     }
+    source.release(&part.tensor);
     Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), scales: scales(&halves) })
 }
 

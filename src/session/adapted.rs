@@ -29,6 +29,10 @@ impl<S: Borrow<dyn Source> + Send + Sync, L: Borrow<Lora> + Send + Sync> Source 
         })
     }
 
+    fn release(&self, name: &str) {
+        self.source.borrow().release(name);
+    }
+
     fn share(&self, name: &str, shape: &[usize]) -> Result<Option<Bytes>> {
         if self.lora.borrow().changes(name) { Ok(None) } else { self.source.borrow().share(name, shape) }
     }

@@ -256,6 +256,9 @@ impl Source for Transposed {
     fn check(&self, name: &str, shape: &[usize]) -> Result<()> {
         self.0.check(name, shape)
     }
+    fn release(&self, name: &str) {
+        self.0.release(name);
+    }
     fn is_ranged(&self) -> bool {
         self.0.is_ranged()
     }

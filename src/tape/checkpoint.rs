@@ -33,6 +33,10 @@ impl Source for Checkpoint {
         self.check_shape(name, shape)
     }
 
+    fn release(&self, name: &str) {
+        Checkpoint::release(self, name);
+    }
+
     fn is_ranged(&self) -> bool {
         Checkpoint::is_ranged(self)
     }

@@ -6,7 +6,10 @@ use super::image::Image;
 use crate::error::{Error, Result};
 use crate::files::{self, Handed, RangedFile};
 use memmap2::Mmap;
+#[cfg(unix)]
+use memmap2::UncheckedAdvice;
 use std::fs::File;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -88,6 +91,20 @@ impl Map {
         }
     }
 
+    /// Lets pages of a mapped file leave the process's memory. The system reads them again from the file when they are needed.
+    pub fn release(&self, range: Range<usize>) {
+        #[cfg(unix)]
+        if let Map::Mapped { map, .. } = self
+            && range.end <= map.len()
+        {
+            // SAFETY: the map is read-only and of a file, so a page that leaves comes back with the same bytes.
+            // A refusal only means that the pages stay.
+            let _ = unsafe { map.unchecked_advise_range(UncheckedAdvice::DontNeed, range.start, range.len()) };
+        }
+        #[cfg(not(unix))]
+        let _ = range;
+    }
+
     /// Checks that the open file is still at least as long as its map. A new file under the same path does not matter.
     ///
     /// # Errors
@@ -101,5 +118,34 @@ impl Map {
             return Err(Error::file(message).at(path.display()).hint("restore the file and start again"));
         }
         Ok(())
+    }
+}
+
+#[cfg(all(test, target_os = "linux"))]
+mod tests {
+    use super::*;
+
+    /// Returns how many bytes of the mapped file `path` are in the process's memory.
+    fn resident(path: &Path) -> usize {
+        let all = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let of_file = all.lines().skip_while(|line| !line.ends_with(path.to_str().unwrap()));
+        let rss = of_file.skip(1).find_map(|line| line.strip_prefix("Rss:")).unwrap();
+        rss.trim().trim_end_matches(" kB").parse::<usize>().unwrap() * 1024
+    }
+
+    #[test]
+    fn released_pages_leave_memory_and_come_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("weights");
+        let bytes: Vec<u8> = (0..1 << 20).map(|i| (i / 4096) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let map = Map::open(&path).unwrap();
+        assert!(map.bytes() == bytes);
+        assert_eq!(resident(&path), bytes.len());
+        map.release(1 << 19..1 << 20);
+        assert_eq!(resident(&path), bytes.len() / 2);
+        map.release(0..usize::MAX);
+        assert_eq!(resident(&path), bytes.len() / 2, "a range beyond the file is ignored");
+        assert!(map.bytes() == bytes);
     }
 }

@@ -376,6 +376,13 @@ impl Checkpoint {
         Some(self.0.maps[slot.located.file].clone())
     }
 
+    /// Lets the pages of a mapped tensor leave the process's memory. They are read from the file again when they are needed.
+    pub(crate) fn release(&self, name: &str) {
+        if let Some(slot) = self.slot(name) {
+            self.0.maps[slot.located.file].release(slot.located.bytes.clone());
+        }
+    }
+
     /// Checks that every file is still at least as long as its map, because a read beyond the end of a truncated file would end the
     /// process.
     ///

@@ -61,13 +61,15 @@ impl<'a> Upload<'a> {
     /// Writes a matrix in the layout that the device's kernels read. Returns the targets in order, one per buffer. Each buffer holds a part of the
     /// matrix.
     pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
-        if self.device.caps.in_blocks(spec) {
+        let uploaded = if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {
             self.columns(spec, source)
         } else {
             self.pieces(spec, source)
-        }
+        }?;
+        spec.parts.iter().for_each(|part| source.release(&part.tensor));
+        Ok(uploaded)
     }
 
     /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own target.
