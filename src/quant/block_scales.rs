@@ -41,8 +41,8 @@ pub trait BlockScales {
     /// True if sub-blocks have minima.
     const HAS_MINIMA: bool = false;
 
-    /// Writes the factors of consecutive blocks to `factors` and, if the type has minima, the minima to `minima`. `factors` may end within a block.
-    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]);
+    /// Expands the first `n` sub-blocks of consecutive blocks, as [`BlockLayout::expand`] does.
+    fn expand(items: &[f16], n: usize, to: &mut Expanded);
 }
 
 /// The layout of a format's scales of blocks along rows: the constants and the function of a `BlockScales`.
@@ -57,16 +57,22 @@ pub struct BlockLayout {
     /// The number of items of 16 bits per block.
     pub items: usize,
     pub has_minima: bool,
-    /// `(items, factors, minima)`: writes the factors of consecutive blocks and, if the format has minima, the minima. `factors` may end within a block.
-    pub expand: fn(&[f16], &mut [f32], &mut [f32]),
+    /// `(items, n, to)`: writes the factors of the first `n` sub-blocks of consecutive blocks and, if the format has minima, the minima. If the last block
+    /// has more sub-blocks, their factors are written, too.
+    pub expand: fn(&[f16], usize, &mut Expanded),
 }
 
 impl BlockLayout {
     pub(super) fn of<S: BlockScales>() -> BlockLayout {
-        const { assert!(S::LEN.is_multiple_of(S::SUB) && DEPTH.is_multiple_of(S::LEN) && DEPTH / S::SUB <= MOST) };
-        let expand = |items: &[f16], factors: &mut [f32], minima: &mut [f32]| {
-            Isa::best().with(Expansion::<S> { items, factors, minima, scales: PhantomData });
+        const {
+            assert!(
+                S::LEN.is_multiple_of(S::SUB)
+                    && DEPTH.is_multiple_of(S::LEN)
+                    && DEPTH / S::SUB <= MOST
+                    && MOST.is_multiple_of(S::LEN / S::SUB)
+            )
         };
+        let expand = |items: &[f16], n: usize, to: &mut Expanded| Isa::best().with(Expansion::<S> { items, n, to, scales: PhantomData });
         BlockLayout { len: S::LEN, sub: S::SUB, floats: S::FLOATS, items: S::ITEMS, has_minima: S::HAS_MINIMA, expand }
     }
 
@@ -88,15 +94,15 @@ impl BlockLayout {
 /// The arguments of [`BlockScales::expand`].
 struct Expansion<'a, S> {
     items: &'a [f16],
-    factors: &'a mut [f32],
-    minima: &'a mut [f32],
+    n: usize,
+    to: &'a mut Expanded,
     scales: PhantomData<S>,
 }
 
 impl<S: BlockScales> Body for Expansion<'_, S> {
     #[inline(always)]
     unsafe fn call<V: SimdVector>(self) {
-        S::expand(self.items, self.factors, self.minima);
+        S::expand(self.items, self.n, self.to);
     }
 }
 
@@ -125,6 +131,21 @@ fn widened(half: f16) -> f32 {
     f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
 }
 
+/// Returns the first `N` bytes of items. All targets store the lower byte of an item first.
+#[inline(always)]
+fn bytes<const N: usize>(items: &[f16]) -> &[u8; N] {
+    bytemuck::cast_slice(items).first_chunk().expect("a block has all its items")
+}
+
+/// Writes the products of `scale` and the small integers of a block. Loops of a constant length use vectors.
+#[inline(always)]
+fn times<T: Copy, const N: usize>(scale: f16, integers: &[T; N], small: impl Fn(T) -> f32, to: &mut [f32; N]) {
+    let scale = widened(scale);
+    for i in 0..N {
+        to[i] = scale * small(integers[i]);
+    }
+}
+
 /// One f16 scale per block of `N` weights.
 pub struct OneScale<const N: usize>;
 
@@ -132,8 +153,8 @@ impl<const N: usize> BlockScales for OneScale<N> {
     const LEN: usize = N;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
-        factors.iter_mut().zip(items).for_each(|(factor, d)| *factor = widened(*d));
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        to.factors[..n].iter_mut().zip(items).for_each(|(factor, d)| *factor = widened(*d));
     }
 }
 
@@ -146,8 +167,8 @@ impl BlockScales for ScaleAndMinimum {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
-        for ((factor, minimum), [d, m]) in factors.iter_mut().zip(minima).zip(items.as_chunks().0) {
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        for ((factor, minimum), [d, m]) in to.factors[..n].iter_mut().zip(&mut to.minima).zip(items.as_chunks().0) {
             (*factor, *minimum) = (widened(*d), widened(*m));
         }
     }
@@ -165,13 +186,23 @@ impl<const N: usize> BlockScales for SignedBytes<N> {
     const ITEMS: usize = 1 + SUPER / N / 2;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
-        for (factors, items) in factors.chunks_mut(SUPER / N).zip(items.chunks_exact(Self::ITEMS)) {
-            let d = widened(items[0]);
-            for (two, item) in factors.chunks_mut(2).zip(&items[1..]) {
-                for (factor, s) in two.iter_mut().zip(item.to_bits().to_le_bytes()) {
-                    *factor = d * f32::from(s as i8);
-                }
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / N));
+        for (factors, items) in to.factors.chunks_exact_mut(SUPER / N).zip(blocks) {
+            if N == 16 {
+                times(
+                    items[0],
+                    bytes::<16>(&items[1..]),
+                    |s| f32::from(s as i8),
+                    factors.first_chunk_mut().expect("a block has this many factors"),
+                );
+            } else {
+                times(
+                    items[0],
+                    bytes::<8>(&items[1..]),
+                    |s| f32::from(s as i8),
+                    factors.first_chunk_mut().expect("a block has this many factors"),
+                );
             }
         }
     }
@@ -193,11 +224,9 @@ impl SixBits {
     /// Returns the small scales in the items of a block that follow d. The inverse of [`items`](Self::items).
     #[inline(always)]
     pub fn scales(items: &[f16]) -> [i8; SUPER / 16] {
-        let byte = |i: usize| items[i / 2].to_bits() >> (i % 2 * 8) & 0xff;
-        std::array::from_fn(|i| {
-            let (low, high) = (byte(i / 2) >> (i % 2 * 4) & 15, byte(8 + i / 4) >> (i % 4 * 2) & 3);
-            (low | high << 4) as i8 - 32
-        })
+        let word = |i: usize| u32::from(items[i].to_bits()) | u32::from(items[i + 1].to_bits()) << 16;
+        let (low, high) = ([word(0), word(2)], word(4));
+        std::array::from_fn(|i| ((low[i / 8] >> (i % 8 * 4) & 15 | (high >> (i * 2) & 3) << 4) as i32 - 32) as i8)
     }
 }
 
@@ -207,10 +236,10 @@ impl BlockScales for SixBits {
     const ITEMS: usize = 1 + SUPER / 16 * 6 / 16;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], _minima: &mut [f32]) {
-        for (factors, items) in factors.chunks_mut(SUPER / 16).zip(items.chunks_exact(Self::ITEMS)) {
-            let d = widened(items[0]);
-            factors.iter_mut().zip(Self::scales(&items[1..])).for_each(|(factor, s)| *factor = d * f32::from(s));
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 16));
+        for (factors, items) in to.factors.as_chunks_mut().0.iter_mut().zip(blocks) {
+            times(items[0], &Self::scales(&items[1..]), f32::from, factors);
         }
     }
 }
@@ -226,14 +255,13 @@ impl BlockScales for BytesAndMinima {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
-        let blocks = factors.chunks_mut(SUPER / 32).zip(minima.chunks_mut(SUPER / 32));
-        for ((factors, minima), items) in blocks.zip(items.chunks_exact(Self::ITEMS)) {
-            let (d, e) = (widened(items[0]), widened(items[1]));
-            for ((factor, minimum), item) in factors.iter_mut().zip(minima).zip(&items[2..]) {
-                *factor = d * f32::from(item.to_bits() & 0xff);
-                *minimum = e * f32::from(item.to_bits() >> 8);
-            }
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 32));
+        let to = to.factors.as_chunks_mut().0.iter_mut().zip(to.minima.as_chunks_mut().0);
+        for ((factors, minima), items) in to.zip(blocks) {
+            let own: &[f16; SUPER / 32] = items[2..].first_chunk().expect("a block has all its items");
+            times(items[0], own, |item| f32::from(item.to_bits() & 0xff), factors);
+            times(items[1], own, |item| f32::from(item.to_bits() >> 8), minima);
         }
     }
 }
@@ -249,15 +277,13 @@ impl BlockScales for NibblesAndMinima {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], factors: &mut [f32], minima: &mut [f32]) {
-        let blocks = factors.chunks_mut(SUPER / 16).zip(minima.chunks_mut(SUPER / 16));
-        for ((factors, minima), items) in blocks.zip(items.chunks_exact(Self::ITEMS)) {
-            let (d, e) = (widened(items[0]), widened(items[1]));
-            for (i, (factor, minimum)) in factors.iter_mut().zip(minima).enumerate() {
-                let byte = items[2 + i / 2].to_bits() >> (i % 2 * 8) & 0xff;
-                *factor = d * f32::from(byte & 15);
-                *minimum = e * f32::from(byte >> 4);
-            }
+    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 16));
+        let to = to.factors.as_chunks_mut().0.iter_mut().zip(to.minima.as_chunks_mut().0);
+        for ((factors, minima), items) in to.zip(blocks) {
+            let own = bytes::<16>(&items[2..]);
+            times(items[0], own, |byte| f32::from(byte & 15), factors);
+            times(items[1], own, |byte| f32::from(byte >> 4), minima);
         }
     }
 }

@@ -46,21 +46,48 @@ impl<C: Codes> Body for Row<'_, C> {
         for (b, out) in self.out.chunks_mut(TOGETHER).enumerate() {
             let bytes = TOGETHER * UNITS * C::BYTES;
             isa::prefetch(self.soon.as_ptr().wrapping_add(b * bytes), bytes);
-            for (i, out) in (b * TOGETHER..).zip(out) {
-                // SAFETY: the caller guarantees the CPU's instructions. `bytes` has the units of all vectors in `out`.
-                unsafe {
-                    let units = self.bytes.as_ptr().add(i * UNITS * C::BYTES);
-                    match self.factors {
-                        Factors::One => V::decode::<C>(units),
-                        Factors::Blocks(subs) if C::HAS_MINIMA => {
-                            let sub = i * LANES / subs.len;
-                            V::decode_scaled::<C>(units, subs.factors[sub], subs.minima[sub])
+            let mut first = b * TOGETHER;
+            // SAFETY: the caller guarantees the CPU's instructions. `bytes` has the units of all vectors in `out`.
+            unsafe {
+                let units = |i: usize| self.bytes.as_ptr().add(i * UNITS * C::BYTES);
+                let mut rest = out;
+                if V::REGISTER >= C::SIGNED_FROM {
+                    let (pairs, end) = rest.as_chunks_mut::<2>();
+                    for pair in pairs {
+                        let values = V::decode_pairs::<C, 1>([units(first)])[0];
+                        for (i, (values, out)) in (first..).zip(values.into_iter().zip(pair)) {
+                            self.factors.scaled::<C, V>(values, i).store(out);
                         }
-                        Factors::Blocks(subs) => V::decode_times::<C>(units, subs.factors[i * LANES / subs.len]),
-                        Factors::Each(scales) => V::decode::<C>(units).mul(V::load(&scales.as_chunks().0[i])),
+                        first += 2;
                     }
-                    .store(out);
+                    rest = end;
                 }
+                for (i, out) in (first..).zip(rest) {
+                    self.factors.scaled::<C, V>(V::decode::<C>(units(i)), i).store(out);
+                }
+            }
+        }
+    }
+}
+
+impl Factors<'_> {
+    /// Returns the weights of the values of vector `i` of the row.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of `V`.
+    #[inline(always)]
+    unsafe fn scaled<C: Codes, V: SimdVector>(&self, values: V, i: usize) -> V {
+        // SAFETY: the caller guarantees the instructions.
+        unsafe {
+            match self {
+                Factors::One => values,
+                Factors::Blocks(subs) => {
+                    let sub = i * LANES / subs.len;
+                    let factor = V::splat(subs.factors[sub]);
+                    // The product is exact in f32, so it does not matter whether the instruction is fused.
+                    if C::HAS_MINIMA { values.mul_add(factor, V::splat(-subs.minima[sub])) } else { values.mul(factor) }
+                }
+                Factors::Each(scales) => values.mul(V::load(&scales.as_chunks().0[i])),
             }
         }
     }

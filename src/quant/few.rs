@@ -84,33 +84,27 @@ impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
         unsafe {
             // A format's constants decide which loops are compiled.
             match r.factors {
-                RowFactors::One if C::SUB == 0 => self.rows::<V>(|_, _, _| {}, |units, _, _, _| V::decode::<C>(units)),
+                RowFactors::One if C::SUB == 0 => self.rows::<V>(|_, _, _| {}, |values, _, _, _| values),
                 RowFactors::Blocks(items, n, blocks) if C::SUB != 0 => {
                     assert!(r.depth <= DEPTH && n >= blocks.per_row(r.width) && items.len() >= r.n * n);
                     assert!((blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
                     let width = r.width;
                     let expand = |row: usize, first: usize, to: &mut Expanded| {
                         let own = &items[row * n..][first / blocks.len * blocks.items..n];
-                        let subs = (width - first).min(DEPTH).div_ceil(C::SUB);
-                        (blocks.expand)(own, &mut to.factors[..subs], &mut to.minima[..subs]);
+                        (blocks.expand)(own, (width - first).min(DEPTH).div_ceil(C::SUB), to);
                     };
                     // `column` is below DEPTH, so the index is below the number of factors.
-                    self.rows::<V>(expand, |units, own, _, column| {
+                    let scale = |values: V, own: &Expanded, _: usize, column: usize| {
                         let sub = column / C::SUB;
-                        let factor = *own.factors.get_unchecked(sub);
-                        if C::HAS_MINIMA {
-                            V::decode_scaled::<C>(units, factor, *own.minima.get_unchecked(sub))
-                        } else {
-                            V::decode_times::<C>(units, factor)
-                        }
-                    });
+                        let factor = V::splat(*own.factors.get_unchecked(sub));
+                        if C::HAS_MINIMA { values.mul_add(factor, V::splat(-*own.minima.get_unchecked(sub))) } else { values.mul(factor) }
+                    };
+                    self.rows::<V>(expand, scale);
                 }
                 RowFactors::Each(scales) if C::HAS_COLUMNS => {
                     assert!(scales.len() >= r.width);
-                    let load = |units, _: &Expanded, first, column| {
-                        V::decode::<C>(units).mul(V::load(&*scales.as_ptr().add(first + column).cast()))
-                    };
-                    self.rows::<V>(|_, _, _| {}, load);
+                    let scale = |values: V, _: &Expanded, first, column| values.mul(V::load(&*scales.as_ptr().add(first + column).cast()));
+                    self.rows::<V>(|_, _, _| {}, scale);
                 }
                 _ => unreachable!("a format has only its own scales"),
             }
@@ -120,19 +114,19 @@ impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
 
 impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     /// Multiplies all rows, `depth` columns at a time. `expand(row, first, own)` expands the scales of a row's columns from `first` on. Then
-    /// `load(units, own, first, column)` returns the 16 weights of the two units at `units`, which begin at column `first + column` of the row.
+    /// `scale(values, own, first, column)` turns 16 values into weights. They begin at column `first + column` of the row.
     #[inline(always)]
     unsafe fn rows<V: SimdVector>(
         &mut self,
         expand: impl Fn(usize, usize, &mut Expanded),
-        load: impl Fn(*const u8, &Expanded, usize, usize) -> V,
+        scale: impl Fn(V, &Expanded, usize, usize) -> V,
     ) {
         let mut own: [Expanded; R] = std::array::from_fn(|_| Expanded::default());
         for strip in (0..self.rows.n).step_by(R) {
             for first in (0..self.rows.width).step_by(self.rows.depth) {
                 own.iter_mut().enumerate().for_each(|(i, own)| expand(strip + i, first, own));
                 // SAFETY: `call` has checked the lengths of the slices.
-                let sums = unsafe { self.sums(strip, first, |units, i, column| load(units, &own[i], first, column)) };
+                let sums = unsafe { self.sums(strip, first, |values, i, column| scale(values, &own[i], first, column)) };
                 for (t, sums) in sums.into_iter().enumerate() {
                     for (out, sum) in self.out[t * self.out_stride + strip..].iter_mut().zip(sums) {
                         // SAFETY: the caller guarantees the CPU's instructions.
@@ -144,9 +138,9 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     }
 
     /// Returns the sums of the rows `strip .. strip + R` for each token, over at most `depth` columns from `first` on. Each sum is a vector of 16
-    /// partial sums. `load(units, i, column)` returns the weights of row `strip + i` from column `first + column` on.
+    /// partial sums. `scale(values, i, column)` turns the values of row `strip + i` from column `first + column` on into weights.
     #[inline(always)]
-    unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, load: impl Fn(*const u8, usize, usize) -> V) -> [[V; R]; T] {
+    unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, scale: impl Fn(V, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
         // The distance is a whole number of strips, so that every cache line is prefetched equally early.
@@ -160,18 +154,81 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
                     let at = i * r.row_bytes + block / WEIGHTS_PER_BLOCK * block_bytes + ahead;
                     isa::prefetch(r.codes.as_ptr().wrapping_add(at), block_bytes);
                 }
-                for column in (block..end.min(block + WEIGHTS_PER_BLOCK)).step_by(LANES) {
-                    let x: [V; T] = std::array::from_fn(|t| V::load(&*r.x.as_ptr().add(t * r.x_stride + column).cast()));
+                let end = end.min(block + WEIGHTS_PER_BLOCK);
+                let mut column = block;
+                if V::REGISTER >= C::SIGNED_FROM {
+                    while column + 2 * LANES <= end {
+                        let scale = |values: V, i: usize, column: usize| scale(values, i, column - first);
+                        // Narrow registers cannot hold the weights of all rows.
+                        if V::REGISTER == LANES {
+                            self.pairs::<V, R>(strip, 0, column, &mut sums, scale);
+                        } else {
+                            for i in 0..R {
+                                self.pairs::<V, 1>(strip, i, column, &mut sums, scale);
+                            }
+                        }
+                        column += 2 * LANES;
+                    }
+                }
+                while column < end {
+                    let x: [V; T] = std::array::from_fn(|t| self.x(t, column));
                     for i in 0..R {
-                        let units = r.codes.as_ptr().add((strip + i) * r.row_bytes + column / LANES * UNITS * C::BYTES);
-                        let w = load(units, i, column - first);
+                        let w = scale(V::decode::<C>(self.units(strip + i, column)), i, column - first);
                         for (sums, &x) in sums.iter_mut().zip(&x) {
                             sums[i] = w.mul_add(x, sums[i]);
                         }
                     }
+                    column += LANES;
                 }
             }
             sums
         }
+    }
+
+    /// Adds the products of 32 columns from `column` on to the sums of the rows `strip + i .. strip + i + G`. `scale` has the arguments `(values, i, column)`.
+    #[inline(always)]
+    unsafe fn pairs<V: SimdVector, const G: usize>(
+        &self,
+        strip: usize,
+        i: usize,
+        column: usize,
+        sums: &mut [[V; R]; T],
+        scale: impl Fn(V, usize, usize) -> V,
+    ) {
+        // SAFETY: `call` has checked the lengths of the slices.
+        unsafe {
+            let mut units = [std::ptr::null(); G];
+            for (g, units) in units.iter_mut().enumerate() {
+                *units = self.units(strip + i + g, column);
+            }
+            let mut w = V::decode_pairs::<C, G>(units);
+            for (g, pair) in w.iter_mut().enumerate() {
+                for (values, column) in pair.iter_mut().zip([column, column + LANES]) {
+                    *values = scale(*values, i + g, column);
+                }
+            }
+            for (h, column) in [column, column + LANES].into_iter().enumerate() {
+                for (t, sums) in sums.iter_mut().enumerate() {
+                    let x: V = self.x(t, column);
+                    for (sum, pair) in sums[i..i + G].iter_mut().zip(&w) {
+                        *sum = pair[h].mul_add(x, *sum);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Returns the units of row `i` from column `column` on.
+    #[inline(always)]
+    unsafe fn units(&self, i: usize, column: usize) -> *const u8 {
+        // SAFETY: `call` has checked the length of the codes.
+        unsafe { self.rows.codes.as_ptr().add(i * self.rows.row_bytes + column / LANES * UNITS * C::BYTES) }
+    }
+
+    /// Loads the activations of token `t` from column `column` on.
+    #[inline(always)]
+    unsafe fn x<V: SimdVector>(&self, t: usize, column: usize) -> V {
+        // SAFETY: `call` has checked the length of the activations.
+        unsafe { V::load(&*self.rows.x.as_ptr().add(t * self.rows.x_stride + column).cast()) }
     }
 }

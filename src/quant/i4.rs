@@ -63,14 +63,6 @@ impl Codes for I4 {
         // SAFETY: the caller guarantees two whole units.
         super::units::neon::fractions::<3>(unsafe { vsubq_s8(vreinterpretq_s8_u8(nibbles::bytes(units)), vdupq_n_s8(8)) })
     }
-
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-    #[inline(always)]
-    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { nibbles::look_up_two_times(units, &TABLE, factor) }
-    }
 }
 
 /// Returns c − 8, a whole number from −8 to 7, where c is the code whose value is nearest to `x`.

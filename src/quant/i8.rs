@@ -58,32 +58,6 @@ impl Codes for I8 {
         // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
         super::units::neon::fractions::<7>(unsafe { vreinterpretq_s8_u8(veorq_u8(vld1q_u8(units), vdupq_n_u8(0x80))) })
     }
-
-    // The value of code c times a factor f is c (f / 128) - f. The instruction fmsub rounds this expression once. So the result equals the rounded
-    // product of value and factor: both the value and f / 128 are exact.
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn load_times(unit: *const u8, factor: f32) -> std::arch::x86_64::__m256 {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and a whole unit.
-        unsafe {
-            let codes = _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())));
-            _mm256_fmsub_ps(codes, _mm256_set1_ps(factor / ONE), _mm256_set1_ps(factor))
-        }
-    }
-
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-    #[inline(always)]
-    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe {
-            let codes = _mm512_cvtepi32_ps(_mm512_cvtepu8_epi32(_mm_loadu_si128(units.cast())));
-            _mm512_fmsub_ps(codes, _mm512_set1_ps(factor / ONE), _mm512_set1_ps(factor))
-        }
-    }
 }
 
 impl Format for I8 {

@@ -99,10 +99,17 @@ pub trait SimdVector: Copy {
     unsafe fn splat(x: f32) -> Self;
     /// Decodes the two units at `units` (16 codes) to their unscaled values.
     unsafe fn decode<C: Codes>(units: *const u8) -> Self;
-    /// Decodes the two units at `units` (16 codes) and multiplies the unscaled values by `factor`.
-    unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self;
-    /// Decodes the two units at `units` (16 codes) and returns `factor * v - minimum` for each unscaled value v. The product is exact in f32.
-    unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self;
+    /// The number of floats in a register, or 0 if [`decode_pairs`](Self::decode_pairs) is not faster than [`decode`](Self::decode).
+    const REGISTER: usize = 0;
+    /// Decodes the four units (32 codes) at each pointer to their unscaled values. The format has the function [`Codes::signed`].
+    ///
+    /// Registers of 16 numbers take each step for all pointers before the next step, because a step waits for the one before it. The loops call no closures:
+    /// the compiler may leave closures in functions without the instructions of the vector.
+    #[inline(always)]
+    unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
+        // SAFETY: the caller guarantees four whole units.
+        units.map(|units| unsafe { [Self::decode::<C>(units), Self::decode::<C>(units.add(2 * C::BYTES))] })
+    }
     unsafe fn mul(self, b: Self) -> Self;
     /// Returns `self * b + c`. Rounds once if the CPU can.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
@@ -156,16 +163,6 @@ impl SimdVector for [f32; LANES] {
         std::array::from_fn(|i| if i < low.len() { low[i] } else { high[i - low.len()] })
     }
     #[inline(always)]
-    unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
-        // SAFETY: the caller guarantees two whole units.
-        unsafe { Self::decode::<C>(units).mul([factor; LANES]) }
-    }
-    #[inline(always)]
-    unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
-        // SAFETY: the caller guarantees two whole units.
-        unsafe { Self::decode_times::<C>(units, factor) }.map(|x| x - minimum)
-    }
-    #[inline(always)]
     unsafe fn mul(self, b: Self) -> Self {
         std::array::from_fn(|l| self[l] * b[l])
     }
@@ -199,6 +196,22 @@ mod x86 {
     }
 
     impl SimdVector for [__m256; 2] {
+        const REGISTER: usize = 8;
+        #[inline(always)]
+        unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
+            unsafe {
+                let mut pairs = [[[_mm256_setzero_ps(); 2]; 2]; R];
+                for i in 0..R {
+                    let values = C::signed(units[i]);
+                    let halves = [_mm256_castsi256_si128(values), _mm256_extracti128_si256::<1>(values)];
+                    for h in 0..2 {
+                        pairs[i][h][0] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(halves[h]));
+                        pairs[i][h][1] = _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_unpackhi_epi64(halves[h], halves[h])));
+                    }
+                }
+                pairs
+            }
+        }
         #[inline(always)]
         unsafe fn load(from: &[f32; LANES]) -> Self {
             unsafe { [_mm256_loadu_ps(from.as_ptr()), _mm256_loadu_ps(from.as_ptr().add(8))] }
@@ -217,14 +230,6 @@ mod x86 {
         #[inline(always)]
         unsafe fn decode<C: Codes>(units: *const u8) -> Self {
             unsafe { [C::load(units), C::load(units.add(C::BYTES))] }
-        }
-        #[inline(always)]
-        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
-            unsafe { [C::load_times(units, factor), C::load_times(units.add(C::BYTES), factor)] }
-        }
-        #[inline(always)]
-        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
-            unsafe { [C::load_scaled(units, factor, minimum), C::load_scaled(units.add(C::BYTES), factor, minimum)] }
         }
         #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {
@@ -251,6 +256,21 @@ mod x86 {
 
     #[cfg(has_avx512)]
     impl SimdVector for __m512 {
+        const REGISTER: usize = 16;
+        #[inline(always)]
+        unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
+            unsafe {
+                let (mut values, mut pairs) = ([_mm256_setzero_si256(); R], [[_mm512_setzero_ps(); 2]; R]);
+                for i in 0..R {
+                    values[i] = C::signed(units[i]);
+                }
+                for i in 0..R {
+                    pairs[i][0] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_castsi256_si128(values[i])));
+                    pairs[i][1] = _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm256_extracti128_si256::<1>(values[i])));
+                }
+                pairs
+            }
+        }
         #[inline(always)]
         unsafe fn load(from: &[f32; LANES]) -> Self {
             unsafe { _mm512_loadu_ps(from.as_ptr()) }
@@ -266,14 +286,6 @@ mod x86 {
         #[inline(always)]
         unsafe fn decode<C: Codes>(units: *const u8) -> Self {
             unsafe { C::load_two(units) }
-        }
-        #[inline(always)]
-        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
-            unsafe { C::load_two_times(units, factor) }
-        }
-        #[inline(always)]
-        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
-            unsafe { C::load_two_scaled(units, factor, minimum) }
         }
         #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {
@@ -319,14 +331,6 @@ mod arm {
         #[inline(always)]
         unsafe fn decode<C: Codes>(units: *const u8) -> Self {
             unsafe { C::load_neon(units) }
-        }
-        #[inline(always)]
-        unsafe fn decode_times<C: Codes>(units: *const u8, factor: f32) -> Self {
-            unsafe { C::load_neon(units).map(|four| vmulq_n_f32(four, factor)) }
-        }
-        #[inline(always)]
-        unsafe fn decode_scaled<C: Codes>(units: *const u8, factor: f32, minimum: f32) -> Self {
-            unsafe { C::load_neon(units).map(|four| vsubq_f32(vmulq_n_f32(four, factor), vdupq_n_f32(minimum))) }
         }
         #[inline(always)]
         unsafe fn mul(self, b: Self) -> Self {

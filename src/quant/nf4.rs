@@ -85,14 +85,6 @@ impl Codes for Nf4 {
                 .map(|four| vreinterpretq_f32_u16(four))
         }
     }
-
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-    #[inline(always)]
-    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { nibbles::look_up_two_times(units, &TABLE, factor) }
-    }
 }
 
 impl Format for Nf4 {

@@ -80,19 +80,6 @@ pub unsafe fn look_up_two(units: *const u8, table: std::arch::x86_64::__m512) ->
     }
 }
 
-/// As [`look_up_two`], with the values times `factor`. Multiplies the table instead of the looked-up values.
-///
-/// # Safety
-/// As for [`look_up_two`].
-#[cfg(all(target_arch = "x86_64", has_avx512))]
-#[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-#[inline(always)]
-pub unsafe fn look_up_two_times(units: *const u8, table: &[f32; 16], factor: f32) -> std::arch::x86_64::__m512 {
-    use std::arch::x86_64::*;
-    // SAFETY: the caller guarantees AVX-512 and two whole units.
-    unsafe { look_up_two(units, _mm512_mul_ps(_mm512_loadu_ps(table.as_ptr()), _mm512_set1_ps(factor))) }
-}
-
 /// Loads the sixteen codes of two units, one per byte.
 ///
 /// # Safety

@@ -22,12 +22,12 @@ pub trait Bits {
     #[cfg(target_arch = "x86_64")]
     unsafe fn lanes(unit: *const u8) -> std::arch::x86_64::__m256i;
 
-    /// Loads the codes of two units, one per 32-bit lane.
+    /// Loads the codes of four units, one per byte.
     ///
     /// # Safety
-    /// The CPU has AVX-512 F, and `units` points to two whole units.
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    unsafe fn lanes_of_two(units: *const u8) -> std::arch::x86_64::__m512i;
+    /// The CPU has AVX2, and `units` points to four whole units.
+    #[cfg(target_arch = "x86_64")]
+    unsafe fn bytes_of_four(units: *const u8) -> std::arch::x86_64::__m256i;
 
     /// Loads the codes of two units, one per byte.
     ///
@@ -37,7 +37,7 @@ pub trait Bits {
     unsafe fn bytes(units: *const u8) -> std::arch::aarch64::uint8x16_t;
 }
 
-/// Codes of `LOW + HIGH` bits. `LOW` is 2 or 4, `HIGH` is 0, 1 or 2.
+/// Codes of `LOW + HIGH` bits. `LOW` is 2 or 4, `HIGH` is 0 or 1, or 2 if `LOW` is 4.
 pub struct Planes<const LOW: usize, const HIGH: usize>;
 
 /// Returns the number that is stored in the first `N` bytes.
@@ -93,26 +93,23 @@ impl<const LOW: usize, const HIGH: usize> Bits for Planes<LOW, HIGH> {
         }
     }
 
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn lanes_of_two(units: *const u8) -> std::arch::x86_64::__m512i {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees AVX-512 and two whole units.
+    unsafe fn bytes_of_four(units: *const u8) -> std::arch::x86_64::__m256i {
+        // SAFETY: the caller guarantees AVX2 and four whole units.
         unsafe {
-            let next = units.add(Self::BITS);
-            let low = plane_of_two::<LOW>(number::<LOW>(units), number::<LOW>(next));
-            match HIGH {
-                0 => low,
-                1 => {
-                    let set = (number::<1>(units.add(LOW)) | number::<1>(next.add(LOW)) << PAD) as __mmask16;
-                    _mm512_mask_or_epi32(low, set, low, _mm512_set1_epi32(1 << LOW))
-                }
-                _ => {
-                    let high = plane_of_two::<HIGH>(number::<HIGH>(units.add(LOW)), number::<HIGH>(next.add(LOW)));
-                    _mm512_or_si512(low, _mm512_sll_epi32(high, _mm_cvtsi32_si128(LOW as i32)))
-                }
-            }
+            const { assert!(HIGH < 2 || LOW == 4) };
+            let units = four::load(units, Self::BITS);
+            let low = match LOW {
+                4 => four::nibbles(units, const { four::places(Self::BITS, 0, 4, 0) }),
+                _ => four::pairs(units, const { four::places(Self::BITS, 0, 2, 1) }),
+            };
+            let high = match HIGH {
+                0 => return low,
+                1 => four::bits::<LOW>(units, const { four::places(Self::BITS, LOW, 1, 2) }),
+                _ => four::high_pairs(units, const { four::places(Self::BITS, LOW, 2, 0) }),
+            };
+            std::arch::x86_64::_mm256_or_si256(low, high)
         }
     }
 
@@ -149,21 +146,92 @@ unsafe fn plane<const N: usize>(plane: u32) -> std::arch::x86_64::__m256i {
     }
 }
 
-/// Returns the sixteen codes of two planes of `N` bits, one per lane.
-///
-/// # Safety
-/// The CPU has AVX-512 F.
-#[cfg(all(target_arch = "x86_64", has_avx512))]
-#[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-#[inline(always)]
-unsafe fn plane_of_two<const N: usize>(first: u32, second: u32) -> std::arch::x86_64::__m512i {
+/// Moves the codes of four units to a byte each. A register has two lanes of 16 bytes: the first for the codes of units 0 and 1, the second for those of
+/// units 2 and 3.
+#[cfg(target_arch = "x86_64")]
+mod four {
+    use super::PAD;
     use std::arch::x86_64::*;
-    let n = N as i32;
-    // SAFETY: the caller guarantees AVX-512.
-    unsafe {
-        let planes = _mm512_mask_set1_epi32(_mm512_set1_epi32(first as i32), 0xff00, second as i32);
-        let shifts = _mm512_setr_epi32(0, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n, 0, n, 2 * n, 3 * n, 4 * n, 5 * n, 6 * n, 7 * n);
-        _mm512_and_si512(_mm512_srlv_epi32(planes, shifts), _mm512_set1_epi32((1 << N) - 1))
+
+    // SAFETY of all functions: the caller guarantees AVX2.
+
+    /// Returns how many bytes a lane has of four units with `bits` bytes each.
+    const fn lane(bits: usize) -> usize {
+        if 4 * bits < 16 { 8 } else { 16 }
+    }
+
+    /// Loads four units of `bits` bytes. The first lane begins with unit 0, the second lane ends with unit 3.
+    ///
+    /// # Safety
+    /// `units` points to four whole units.
+    #[inline(always)]
+    pub unsafe fn load(units: *const u8, bits: usize) -> __m256i {
+        // SAFETY: each lane has a part of the four units.
+        unsafe {
+            let end = units.add(4 * bits - lane(bits));
+            if lane(bits) == 8 {
+                _mm256_set_m128i(_mm_loadl_epi64(end.cast()), _mm_loadl_epi64(units.cast()))
+            } else {
+                _mm256_set_m128i(_mm_loadu_si128(end.cast()), _mm_loadu_si128(units.cast()))
+            }
+        }
+    }
+
+    /// Returns for each code the place of its bits in the lane. The plane of `n` bits begins at byte `plane` of a unit. Of two codes, code `only` gets the
+    /// place and the other code 128, which stands for a zero. With `only` = 2, each code gets its place.
+    pub const fn places(bits: usize, plane: usize, n: usize, only: usize) -> [u8; 32] {
+        let (mut places, mut i) = ([0x80; 32], 0);
+        while i < 32 {
+            if only == 2 || i % 2 == only {
+                let begin = if i < 16 { 0 } else { 4 * bits - lane(bits) };
+                places[i] = (i / PAD * bits + plane + i % PAD * n / 8 - begin) as u8;
+            }
+            i += 1;
+        }
+        places
+    }
+
+    #[inline(always)]
+    unsafe fn shuffled(units: __m256i, places: [u8; 32]) -> __m256i {
+        unsafe { _mm256_shuffle_epi8(units, _mm256_loadu_si256(places.as_ptr().cast())) }
+    }
+
+    /// Returns codes of four bits. The first code of each two has the place of its byte.
+    #[inline(always)]
+    pub unsafe fn nibbles(units: __m256i, places: [u8; 32]) -> __m256i {
+        unsafe {
+            let two = shuffled(units, places);
+            _mm256_and_si256(_mm256_or_si256(two, _mm256_slli_epi16::<4>(two)), _mm256_set1_epi8(15))
+        }
+    }
+
+    /// Returns codes of two bits. The second code of each two has the place of its byte. Of the four codes in the byte, a mask keeps two. The product with
+    /// 65 = 1 + 2^6 brings the second code to a byte of its own, and the power of two moves both codes to the right.
+    #[inline(always)]
+    pub unsafe fn pairs(units: __m256i, places: [u8; 32]) -> __m256i {
+        unsafe {
+            let two = _mm256_and_si256(shuffled(units, places), _mm256_set1_epi32(0xf000_0f00_u32 as i32));
+            _mm256_and_si256(_mm256_mulhi_epu16(two, _mm256_set1_epi32(65 << (16 + 4) | 65 << 8)), _mm256_set1_epi8(3))
+        }
+    }
+
+    /// Returns codes of two bits, times 16. As [`pairs`], but the first code of each two has the place of its byte.
+    #[inline(always)]
+    pub unsafe fn high_pairs(units: __m256i, places: [u8; 32]) -> __m256i {
+        unsafe {
+            let two = _mm256_and_si256(shuffled(units, places), _mm256_set1_epi32(0x00f0_000f));
+            _mm256_and_si256(_mm256_mullo_epi16(two, _mm256_set1_epi32(65 << 16 | 65 << 4)), _mm256_set1_epi8(0x30))
+        }
+    }
+
+    /// Returns codes of one bit, times 2^`TO`. The minimum has the bits of an `and`, for which the compiler would choose more instructions.
+    #[inline(always)]
+    pub unsafe fn bits<const TO: usize>(units: __m256i, places: [u8; 32]) -> __m256i {
+        unsafe {
+            let own = _mm256_set1_epi64x(0x8040_2010_0804_0201_u64 as i64);
+            let set = _mm256_cmpeq_epi8(_mm256_and_si256(shuffled(units, places), own), own);
+            _mm256_min_epu8(set, _mm256_set1_epi8(1 << TO))
+        }
     }
 }
 
@@ -205,13 +273,11 @@ impl Bits for Byte {
         unsafe { _mm256_cvtepu8_epi32(_mm_loadl_epi64(unit.cast())) }
     }
 
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn lanes_of_two(units: *const u8) -> std::arch::x86_64::__m512i {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees AVX-512 and two whole units.
-        unsafe { _mm512_cvtepu8_epi32(_mm_loadu_si128(units.cast())) }
+    unsafe fn bytes_of_four(units: *const u8) -> std::arch::x86_64::__m256i {
+        // SAFETY: the caller guarantees AVX2 and four whole units.
+        unsafe { std::arch::x86_64::_mm256_loadu_si256(units.cast()) }
     }
 
     #[cfg(has_neon)]

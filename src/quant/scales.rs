@@ -151,8 +151,7 @@ impl Scales {
                 let mut expanded = Expanded::default();
                 let (together, items) = (MOST * blocks.sub, MOST * blocks.sub / blocks.len * blocks.items);
                 for (row, own) in row.chunks_mut(together).zip(own.chunks(items)) {
-                    let n = row.len().div_ceil(blocks.sub);
-                    (blocks.expand)(own, &mut expanded.factors[..n], &mut expanded.minima[..n]);
+                    (blocks.expand)(own, row.len().div_ceil(blocks.sub), &mut expanded);
                     for (i, sub) in row.chunks_mut(blocks.sub).enumerate() {
                         sub.iter_mut().for_each(|x| *x = *x * expanded.factors[i] - expanded.minima[i]);
                     }
@@ -196,10 +195,9 @@ impl Scales {
             Scales::Rows(items, blocks) => {
                 let own = &items[i * blocks.per_row(k)..][columns.start / blocks.len * blocks.items..];
                 let n = columns.len().div_ceil(blocks.sub);
-                let (factors, minima) = (&mut expanded.factors[..n], &mut expanded.minima[..n]);
-                (blocks.expand)(own, factors, minima);
-                let minima: &[f32] = if blocks.has_minima { minima } else { &[] };
-                Factors::Blocks(Subs { factors, minima, len: blocks.sub })
+                (blocks.expand)(own, n, expanded);
+                let minima = if blocks.has_minima { &expanded.minima[..n] } else { &[] };
+                Factors::Blocks(Subs { factors: &expanded.factors[..n], minima, len: blocks.sub })
             }
             Scales::Columns(scales) => Factors::Each(&scales[i / WEIGHTS_PER_BLOCK * k..][columns.start..k]),
         }

@@ -20,6 +20,10 @@ pub trait Codes {
     /// True if the format also has blocks along columns, with one factor per column.
     const HAS_COLUMNS: bool = false;
 
+    /// The number of floats in a register from which on [`signed`](Self::signed) is faster than [`load`](Self::load). The default is for formats without
+    /// this function.
+    const SIGNED_FROM: usize = usize::MAX;
+
     /// Returns the unscaled values of a unit's codes.
     fn eight(unit: &[u8]) -> [f32; PAD];
 
@@ -46,62 +50,23 @@ pub trait Codes {
         }
     }
 
+    /// Loads the unscaled values of four consecutive units, one per byte. Only formats whose values are whole numbers from
+    /// −128 to 127 have this function.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of [`Isa::Avx2`](super::isa::Isa::Avx2), and `units` points to four whole units.
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn signed(_units: *const u8) -> std::arch::x86_64::__m256i {
+        unreachable!("only formats whose values are whole numbers")
+    }
+
     /// Loads the unscaled values of two consecutive units into four registers.
     ///
     /// # Safety
     /// `units` points to two whole units.
     #[cfg(has_neon)]
     unsafe fn load_neon(units: *const u8) -> neon::Neon;
-
-    /// Loads the values of a unit, multiplied by `factor`. A format may replace this function by a faster one with the same result.
-    ///
-    /// # Safety
-    /// As for [`load`](Self::load).
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn load_times(unit: *const u8, factor: f32) -> std::arch::x86_64::__m256 {
-        // SAFETY: the caller guarantees the CPU's features and a whole unit.
-        unsafe { std::arch::x86_64::_mm256_mul_ps(Self::load(unit), std::arch::x86_64::_mm256_set1_ps(factor)) }
-    }
-
-    /// Loads `factor * v - minimum` for the values v of a unit.
-    ///
-    /// # Safety
-    /// As for [`load`](Self::load).
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn load_scaled(unit: *const u8, factor: f32, minimum: f32) -> std::arch::x86_64::__m256 {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and a whole unit.
-        unsafe { _mm256_fmsub_ps(Self::load(unit), _mm256_set1_ps(factor), _mm256_set1_ps(minimum)) }
-    }
-
-    /// Loads `factor * v - minimum` for the values v of two consecutive units. A format may replace this function by a faster one with the same
-    /// result.
-    ///
-    /// # Safety
-    /// As for [`load_two`](Self::load_two).
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[inline(always)]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-    unsafe fn load_two_scaled(units: *const u8, factor: f32, minimum: f32) -> std::arch::x86_64::__m512 {
-        use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { _mm512_fmsub_ps(Self::load_two(units), _mm512_set1_ps(factor), _mm512_set1_ps(minimum)) }
-    }
-
-    /// Loads the values of two consecutive units, multiplied by `factor`. A format may replace this function by a faster one with the same
-    /// result.
-    ///
-    /// # Safety
-    /// As for [`load_two`](Self::load_two).
-    #[cfg(all(target_arch = "x86_64", has_avx512))]
-    #[inline(always)]
-    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
-    unsafe fn load_two_times(units: *const u8, factor: f32) -> std::arch::x86_64::__m512 {
-        // SAFETY: the caller guarantees the CPU's features and two whole units.
-        unsafe { std::arch::x86_64::_mm512_mul_ps(Self::load_two(units), std::arch::x86_64::_mm512_set1_ps(factor)) }
-    }
 }
 
 /// Vectors of sixteen floats for [`Codes::load_neon`].
