@@ -30,8 +30,12 @@ fn minor_version() -> Option<u32> {
 
 /// Returns whether every CPU of the target has NEON, and the bytes of numbers in memory are in the order of the weights' files.
 fn has_neon() -> bool {
-    let target = |key: &str| env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default();
     target("ARCH") == "aarch64" && target("ENDIAN") == "little" && target("FEATURE").split(',').any(|feature| feature == "neon")
+}
+
+/// Returns what cargo says of the target: `ARCH`, `ENDIAN` or `FEATURE`.
+fn target(key: &str) -> String {
+    env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default()
 }
 
 /// Appends one pair of a name and a text to `table` for each WGSL file in `folder` and its subfolders. A name is `prefix`, then
@@ -46,8 +50,8 @@ fn visit(folder: &Path, prefix: &str, table: &mut String) {
         if path.is_dir() {
             visit(&path, &format!("{prefix}{name}/"), table);
         } else if path.extension().is_some_and(|e| e == "wgsl") {
-            let text = match env::var("CARGO_CFG_TARGET_ARCH").as_deref() {
-                Ok("wasm32") => format!("{:?}", without_comments(&fs::read_to_string(&path).expect("a readable shader"))),
+            let text = match target("ARCH").as_str() {
+                "wasm32" => format!("{:?}", without_comments(&fs::read_to_string(&path).expect("a readable shader"))),
                 _ => format!("include_str!({:?})", path.display().to_string()),
             };
             table.push_str(&format!("    ({:?}, {text}),\n", format!("{prefix}{name}")));

@@ -131,10 +131,14 @@ fn widened(half: f16) -> f32 {
     f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
 }
 
-/// Returns the first `N` bytes of items. All targets store the lower byte of an item first.
+/// Returns the first `N` bytes of items, the lower byte of each item first.
 #[inline(always)]
-fn bytes<const N: usize>(items: &[f16]) -> &[u8; N] {
-    bytemuck::cast_slice(items).first_chunk().expect("a block has all its items")
+fn bytes<const N: usize>(items: &[f16]) -> [u8; N] {
+    let mut bytes = [0; N];
+    for (two, item) in bytes.as_chunks_mut().0.iter_mut().zip(&items[..N / 2]) {
+        *two = item.to_le_bytes();
+    }
+    bytes
 }
 
 /// Writes the products of `scale` and the small integers of a block. Loops of a constant length use vectors.
@@ -177,33 +181,19 @@ impl BlockScales for ScaleAndMinimum {
 /// The number of weights in a block with scales on two levels.
 const SUPER: usize = 256;
 
-/// A block of 256 weights with a signed byte per sub-block of `N` weights: GGUF's Q6_K and IQ4_XS.
-pub struct SignedBytes<const N: usize>;
+/// A block of 256 weights with `SUBS` sub-blocks, each with a signed byte: GGUF's Q6_K and IQ4_XS.
+pub struct SignedBytes<const SUBS: usize>;
 
-impl<const N: usize> BlockScales for SignedBytes<N> {
+impl<const SUBS: usize> BlockScales for SignedBytes<SUBS> {
     const LEN: usize = SUPER;
-    const SUB: usize = N;
-    const ITEMS: usize = 1 + SUPER / N / 2;
+    const SUB: usize = SUPER / SUBS;
+    const ITEMS: usize = 1 + SUBS / 2;
 
     #[inline(always)]
     fn expand(items: &[f16], n: usize, to: &mut Expanded) {
-        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / N));
-        for (factors, items) in to.factors.chunks_exact_mut(SUPER / N).zip(blocks) {
-            if N == 16 {
-                times(
-                    items[0],
-                    bytes::<16>(&items[1..]),
-                    |s| f32::from(s as i8),
-                    factors.first_chunk_mut().expect("a block has this many factors"),
-                );
-            } else {
-                times(
-                    items[0],
-                    bytes::<8>(&items[1..]),
-                    |s| f32::from(s as i8),
-                    factors.first_chunk_mut().expect("a block has this many factors"),
-                );
-            }
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUBS));
+        for (factors, items) in to.factors.as_chunks_mut::<SUBS>().0.iter_mut().zip(blocks) {
+            times(items[0], &bytes::<SUBS>(&items[1..]), |s| f32::from(s as i8), factors);
         }
     }
 }
@@ -282,8 +272,8 @@ impl BlockScales for NibblesAndMinima {
         let to = to.factors.as_chunks_mut().0.iter_mut().zip(to.minima.as_chunks_mut().0);
         for ((factors, minima), items) in to.zip(blocks) {
             let own = bytes::<16>(&items[2..]);
-            times(items[0], own, |byte| f32::from(byte & 15), factors);
-            times(items[1], own, |byte| f32::from(byte >> 4), minima);
+            times(items[0], &own, |byte| f32::from(byte & 15), factors);
+            times(items[1], &own, |byte| f32::from(byte >> 4), minima);
         }
     }
 }

@@ -146,8 +146,8 @@ unsafe fn plane<const N: usize>(plane: u32) -> std::arch::x86_64::__m256i {
     }
 }
 
-/// Moves the codes of four units to a byte each. A register has two lanes of 16 bytes: the first for the codes of units 0 and 1, the second for those of
-/// units 2 and 3.
+/// Moves the codes of four units to a byte each. A register has two lanes of 16 bytes: the first has the codes of units 0 and 1, the second the codes
+/// of units 2 and 3.
 #[cfg(target_arch = "x86_64")]
 mod four {
     use super::PAD;
@@ -178,7 +178,7 @@ mod four {
     }
 
     /// Returns for each code the place of its bits in the lane. The plane of `n` bits begins at byte `plane` of a unit. Of two codes, code `only` gets the
-    /// place and the other code 128, which stands for a zero. With `only` = 2, each code gets its place.
+    /// place and the other code 128, for which the shuffle returns 0. With `only` = 2, each code gets its place.
     pub const fn places(bits: usize, plane: usize, n: usize, only: usize) -> [u8; 32] {
         let (mut places, mut i) = ([0x80; 32], 0);
         while i < 32 {

@@ -65,7 +65,7 @@ impl BlockType for Iq4Nl {
 impl BlockType for Iq4Xs {
     type Bits = Planes<4, 0>;
     type Codes = Tabled;
-    type Scales = SignedBytes<32>;
+    type Scales = SignedBytes<8>;
     const NAME: &'static str = "iq4_xs";
     const ABOUT: &'static str = "GGUF's 4 bits with a table and small scales";
     const SHADER: &'static str = "iq4";
