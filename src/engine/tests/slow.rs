@@ -116,7 +116,10 @@ fn slow_rules_delay_their_own_text_alone() {
 fn a_text_whose_rules_wait_can_be_cancelled_and_interrupted() {
     let engine = Engine::start(&model(), EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let waits = || Ok(Box::new(Waits(|| std::thread::sleep(Duration::from_millis(300)), vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>);
-    drop(under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED)));
+    let dropped = under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED));
+    // Before the text runs, the slots are free as well.
+    until(&engine, "the first text runs", |s| s.running == 1);
+    drop(dropped);
     until(&engine, "the slot is free", |s| s.free_slots == 2 && s.running == 0);
     let kept = under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED));
     until(&engine, "it runs", |s| s.running == 1);
