@@ -1,7 +1,7 @@
 //! Tests all tiny models except the embedded model: chunks, slots, forks, state files, weight formats, large activations. The tests of the embedded
 //! model are in `session.rs`.
 
-use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, score};
+use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, runs_all, score};
 use std::path::Path;
 use std::sync::Arc;
 use wingbeat::low_level::exec::{Loaded, cpu::CpuModel, gpu::Device};
@@ -45,7 +45,7 @@ fn chunks_of_any_length_agree_with_single_tokens() {
         let expected = numbers_of(&state);
         let few = [2, 7, 31, 32, 33, 64, 129, 256];
         let all: Vec<usize> = (1..=200).collect();
-        let lengths = if std::env::var_os("WINGBEAT_TEST_ALL").is_some() { all.as_slice() } else { &few };
+        let lengths = if runs_all() { all.as_slice() } else { &few };
         for &chunk in lengths {
             let mut options = options(device);
             options.chunk = Some(chunk);

@@ -2,7 +2,7 @@
 
 mod streams;
 
-use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options, read, tiny};
+use crate::support::{adapter, caps, devices, draws_ahead, golden, nmse, options, read, runs_all, tiny};
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::Device;
@@ -51,7 +51,7 @@ fn chunks_of_any_length_agree() {
     let tokens = prompt(300, 1);
     let few = [1, 2, 7, 31, 32, 33, 64, 100, 255, 256, 300];
     let all: Vec<usize> = (1..=300).collect();
-    let lengths = if std::env::var_os("WINGBEAT_TEST_ALL").is_some() { all.as_slice() } else { &few };
+    let lengths = if runs_all() { all.as_slice() } else { &few };
     for device in devices() {
         let reference = read(&tiny(&options(device)), &tokens);
         let mut options = options(device);
@@ -65,7 +65,7 @@ fn chunks_of_any_length_agree() {
 
 #[test]
 fn logits_do_not_depend_on_other_slots() {
-    let all = std::env::var_os("WINGBEAT_TEST_ALL").is_some();
+    let all = runs_all();
     for deterministic in [false, true] {
         for (name, model) in models(|o| o.deterministic = deterministic) {
             let prompts: Vec<Vec<u32>> = (0..70).map(|i| prompt(1 + (i * 11) % 23, i)).collect();

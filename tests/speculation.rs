@@ -2,7 +2,7 @@
 
 mod beside;
 
-use crate::support::{adapter, caps, goldens, made, options, tiny, unwatched};
+use crate::support::{adapter, caps, goldens, made, options, runs_all, tiny, unwatched};
 use std::collections::HashMap;
 use wingbeat::constrain::{Follower, Grammar, Pieces};
 use wingbeat::engine::{Engine, EngineOptions, Event, Request, Rules};
@@ -43,10 +43,6 @@ fn models_on(class: Class, each: &mut dyn FnMut(&str, Model)) {
     let mut options = options("gpu");
     options.gpu = Some(unwatched(&base, caps(base.caps.clone(), class)));
     models(&mut options, each);
-}
-
-fn is_long() -> bool {
-    std::env::var_os("WINGBEAT_TEST_ALL").is_some()
 }
 
 /// A request. Equal numbers give equal requests.
@@ -299,24 +295,24 @@ fn compare(name: &str, model: &Model, n: usize, n_guesses: &[usize]) {
 }
 
 fn count(short: usize, long: usize) -> usize {
-    if is_long() { long } else { short }
+    if runs_all() { long } else { short }
 }
 
 #[test]
 fn texts_and_states_do_not_depend_on_guesses_on_the_cpu() {
     models(&mut options("cpu"), &mut |name, model| {
-        compare(name, &model, count(12, 200), if is_long() { &[1, 2, 3, 5, 8] } else { &[1, 3, 8] })
+        compare(name, &model, count(12, 200), if runs_all() { &[1, 2, 3, 5, 8] } else { &[1, 3, 8] })
     });
 }
 
 #[test]
 fn texts_and_states_do_not_depend_on_guesses_on_a_gpu() {
-    models_on(Class::Groups, &mut |name, model| compare(name, &model, count(2, 40), if is_long() { &[1, 4, 8] } else { &[3] }));
+    models_on(Class::Groups, &mut |name, model| compare(name, &model, count(2, 40), if runs_all() { &[1, 4, 8] } else { &[3] }));
 }
 
 #[test]
 fn texts_and_states_do_not_depend_on_guesses_on_a_software_adapter() {
-    models_on(Class::Lanes, &mut |name, model| compare(name, &model, count(3, 200), if is_long() { &[1, 2, 3, 5, 8] } else { &[3] }));
+    models_on(Class::Lanes, &mut |name, model| compare(name, &model, count(3, 200), if runs_all() { &[1, 2, 3, 5, 8] } else { &[3] }));
 }
 
 #[test]

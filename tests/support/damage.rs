@@ -2,7 +2,7 @@
 
 /// Returns the number of damaged files that a test tries: `few`, or 1000 if WINGBEAT_TEST_ALL is set.
 pub fn attempts(few: u64) -> u64 {
-    if std::env::var_os("WINGBEAT_TEST_ALL").is_some() { 1000 } else { few }
+    if super::runs_all() { 1000 } else { few }
 }
 
 /// Pseudorandom numbers: SplitMix64.

@@ -22,6 +22,11 @@ pub fn root() -> &'static Path {
     if package.join("shaders").is_dir() { package } else { package.parent().expect("a front end is in the repository") }
 }
 
+/// Returns true if WINGBEAT_TEST_ALL is set: some tests then try all cases, not only a selection.
+pub fn runs_all() -> bool {
+    std::env::var_os("WINGBEAT_TEST_ALL").is_some()
+}
+
 /// Returns `cpu`, and also `gpu` if the machine has an adapter. Without an adapter, prints SKIPPED, or panics if WINGBEAT_REQUIRE_GPU is 1.
 pub fn devices() -> &'static [&'static str] {
     static DEVICES: OnceLock<Vec<&'static str>> = OnceLock::new();
