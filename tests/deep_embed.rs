@@ -81,9 +81,10 @@ fn tables_in_host_memory_and_several_devices_change_nothing() {
     let tokens: Vec<u32> = (0..20).map(|i| (i * 7 + 3) % 40).collect();
     for (class, max_binding) in [(Class::Lanes, 128 << 20), (Class::Groups, 20_000)] {
         let gpu = unwatched(&base, Caps { max_binding, ..caps(base.caps.clone(), class) });
-        let open = |on: &[(&str, Range<usize>, usize)]| {
+        let open_in = |quant: &str, on: &[(&str, Range<usize>, usize)]| {
             let mut options = options("own");
             options.gpu = Some(gpu.clone());
+            options.quant = Some(quant.parse().unwrap());
             let part = |(device, layers, resident): &(&str, Range<usize>, usize)| {
                 let device = if *device == "own" { DeviceChoice::Own } else { device.parse().unwrap() };
                 PartOn { device, layers: layers.clone(), resident: *resident }
@@ -91,6 +92,7 @@ fn tables_in_host_memory_and_several_devices_change_nothing() {
             options.parts = on.iter().map(part).collect();
             open(&path, &options)
         };
+        let open = |on: &[(&str, Range<usize>, usize)]| open_in("f16", on);
         let whole = open(&[("own", 0..4, 4)]);
         let expected = [logits_of(&whole, &tokens), one_by_one(&whole, &tokens)];
         for resident in [0, 1, 2, 3] {
@@ -98,6 +100,14 @@ fn tables_in_host_memory_and_several_devices_change_nothing() {
             assert!([logits_of(&model, &tokens), one_by_one(&model, &tokens)] == expected, "{class:?}: {resident} layers stay");
             // The head, layer 3, has no table.
             assert_eq!(model.device_bytes() + 40 * 1024 * 2 < whole.device_bytes(), resident < 3, "{class:?}: {resident} layers stay");
+        }
+        // Tables in host memory stay floats, whatever the format of the other matrices.
+        for quant in ["i8", "i4", "q8_0", "q4_0"] {
+            let floats = open_in(&format!("{quant},embedding=f16"), &[("own", 0..4, 4)]);
+            let (streamed, coded) = (open_in(quant, &[("own", 0..4, 0)]), open_in(quant, &[("own", 0..4, 4)]));
+            let expected = logits_of(&floats, &tokens);
+            assert!(logits_of(&streamed, &tokens) == expected, "{class:?}: {quant}");
+            assert!(logits_of(&coded, &tokens) != expected, "{class:?}: {quant} has tables of floats on the device");
         }
         // The second part gets x0, the embedding of each token, from the first part.
         for parts in [[("own", 0..1, 1), ("cpu", 1..4, 3)], [("cpu", 0..2, 2), ("own", 2..4, 0)]] {
