@@ -190,6 +190,7 @@ pub use session::{
     EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate, Speculation,
     StateOrientation, Timings,
 };
+pub use weights::Calibration;
 
 /// Pages of the documentation, included so that the documentation tests compile their Rust code.
 #[cfg(all(doctest, feature = "embedded-model", feature = "grammar"))]

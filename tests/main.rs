@@ -4,6 +4,7 @@
 mod adapters;
 mod batcher;
 mod begin_and_finish;
+mod calibration;
 mod damaged_states;
 mod deep_attention;
 mod deep_embed;

@@ -9,8 +9,8 @@ use crate::error::{Result, filled, try_alloc};
 use crate::quant::{Axis, Scales, padded};
 use crate::sample::Sampler;
 use crate::tape::{
-    Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Rows, Section, Source,
-    State, Step, TOKENS_PER_BLOCK, Tape, Var, Word,
+    AllInputSums, Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Rows,
+    Section, Source, State, Step, TOKENS_PER_BLOCK, Tape, Var, Word,
 };
 use half::f16;
 use std::mem::take;
@@ -111,6 +111,7 @@ impl Loaded for CpuModel {
             vars: vec![Vec::new(); tape.vars.len()],
             step: Step::default(),
             capacity: 0,
+            sums: None,
             tape,
         };
         let mut executor = CpuExecutor {
@@ -263,6 +264,10 @@ impl Executor for CpuExecutor {
 
     fn n_dispatches(&mut self, _step: &Step) -> Result<Option<usize>> {
         Ok(None)
+    }
+
+    fn input_sums(&mut self) -> Option<&mut Option<AllInputSums>> {
+        Some(&mut self.host.sums)
     }
 
     /// Plays the whole step before it returns.

@@ -60,6 +60,8 @@ pub struct QuantPlan {
     budget: Option<f64>,
     /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,
+    /// The only tensor that the plan quantises, or `None` if it quantises all.
+    only: Option<String>,
 }
 
 /// A quantised format. `None` means floats; the option `dtype` sets their format.
@@ -117,9 +119,19 @@ impl QuantPlan {
         self
     }
 
+    /// Returns a plan that quantises one tensor of the model as this plan does, and keeps all others as floats. Used to measure what one matrix costs.
+    pub fn only(self, tensor: impl Into<String>) -> QuantPlan {
+        QuantPlan { only: Some(tensor.into()), ..self }
+    }
+
     /// Returns the quantised format of the matrix `part`, or `None` if it is stored as floats. If the plan has no format for the matrix, returns the
     /// quantised format in which `source` stores it.
     pub fn of(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
+        if self.only.as_ref().is_some_and(|only| *only != part.tensor) { None } else { self.of_all(part, source) }
+    }
+
+    /// Returns the format as [`of`](Self::of) does, for a plan that quantises all tensors.
+    fn of_all(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
         said.unwrap_or_else(|| match source.dtype(&part.tensor)? {
@@ -147,7 +159,7 @@ impl QuantPlan {
         let f16 = Float::F16.format();
         for exception in std::mem::take(&mut self.named) {
             self.named.push(exception);
-            let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of(part, source).unwrap_or(f16))).sum();
+            let bytes: usize = matrices.iter().map(|m| m.size_in(&|part| self.of_all(part, source).unwrap_or(f16))).sum();
             if bytes as f64 > most {
                 self.named.pop();
             }

@@ -101,7 +101,7 @@ pub fn encode_part(
         return Ok(());
     }
     read_part(part, MatrixValues::Numbers, first, rows, source, &mut |row, numbers| {
-        encode_rows(part.format, axis, affine, row, numbers, padded(part.k), &mut encoded)?;
+        encode_rows(part.format, axis, affine, part.importance.as_deref(), row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })
 }

@@ -22,7 +22,7 @@ pub mod wait;
 
 use crate::error::{Error, Result};
 use crate::sample::Sampler;
-use crate::tape::{Binding, Cache, Capacity, Dispatch, Matrix, Section, State, StateSpec, Step, Tape, Var};
+use crate::tape::{AllInputSums, Binding, Cache, Capacity, Dispatch, Matrix, Section, State, StateSpec, Step, Tape, Var};
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
@@ -253,6 +253,12 @@ pub trait Executor: Send {
 
     /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
+
+    /// Returns the place of the sums over the inputs of matrices. While the place has sums, steps add to them. Returns `None` if the executor cannot
+    /// collect sums: only a CPU that runs all layers can.
+    fn input_sums(&mut self) -> Option<&mut Option<AllInputSums>> {
+        None
+    }
 
     /// Plays a step without the output head, for measurements. Returns the mean fraction of zeros in the inputs that words declare as sparse, or
     /// `None` if no word has a sparse input. Blocks.

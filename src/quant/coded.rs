@@ -189,7 +189,7 @@ mod tests {
             let affine: Affine = survey.done().unwrap();
             let mut padded_rows: Vec<f32> = slice.chunks(k).flat_map(|row| [row, &vec![0.0; padded(k) - k]].concat()).collect();
             let mut encoded = EncodedRows::default();
-            encode_rows(format, axis, Some(&affine), 0, &mut padded_rows, padded(k), &mut encoded).unwrap();
+            encode_rows(format, axis, Some(&affine), None, 0, &mut padded_rows, padded(k), &mut encoded).unwrap();
             let own = if format.scaling() == Scaling::Affine { affine.stored(0, rows / slices, padded(k)) } else { encoded.scales };
             let mut decoded = vec![0.0; rows / slices * padded(k)];
             format.decode(&encoded.codes, &mut decoded);

@@ -18,7 +18,8 @@ pub struct EncodedRows {
 /// scales, the weights in `rows` are overwritten: their offsets are subtracted, and they are divided by their scales.
 ///
 /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and offsets of
-/// the whole matrix. Only formats with [`Scaling::Affine`] use `affine`.
+/// the whole matrix. Only formats with [`Scaling::Affine`] use `affine`. `importance` has one number per column: the search for the scales of blocks
+/// along rows counts errors of a weight as much. Weights of a block along a column have the same input, so they always count alike.
 ///
 /// # Errors
 ///
@@ -31,6 +32,7 @@ pub fn encode_rows(
     format: &dyn Format,
     axis: Axis,
     affine: Option<&Affine>,
+    importance: Option<&[f32]>,
     first: usize,
     rows: &mut [f32],
     k: usize,
@@ -41,7 +43,7 @@ pub fn encode_rows(
     if let (Some(blocks), Axis::Row) = (format.file_blocks(), axis) {
         let encoded = rows.par_chunks(k).map(|row| {
             let mut own = EncodedRows::default();
-            blocks.encode_row(row, None, &mut own).map(|()| own)
+            blocks.encode_row(row, importance, &mut own).map(|()| own)
         });
         for row in encoded.collect::<Result<Vec<_>>>()? {
             out.codes.extend(row.codes);
@@ -57,7 +59,10 @@ pub fn encode_rows(
             Ok(vec![])
         }
         (Scaling::Blocks, Axis::Row) => {
-            let one = |row: &mut [f32]| row.chunks_mut(format.block()).map(|block| divide(format, block)).collect::<Result<Vec<_>>>();
+            let len = format.block();
+            let own = |block: usize| importance.map(|importance| &importance[block * len..k.min((block + 1) * len)]);
+            let divided = |(i, block): (usize, &mut [f32])| divide(format, block, own(i));
+            let one = |row: &mut [f32]| row.chunks_mut(len).enumerate().map(divided).collect::<Result<Vec<_>>>();
             rows.par_chunks_mut(k).map(one).collect::<Result<Vec<_>>>()
         }
         (Scaling::Blocks, Axis::Column) => rows.par_chunks_mut(WEIGHTS_PER_BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect(),
@@ -75,8 +80,8 @@ pub fn encode_rows(
 }
 
 /// Divides the weights of a block by the block's scale and returns the scale. The scale is rounded to f16 before the division.
-fn divide(format: &dyn Format, block: &mut [f32]) -> Result<f16> {
-    let scale = scale(format, block)?;
+fn divide(format: &dyn Format, block: &mut [f32], importance: Option<&[f32]>) -> Result<f16> {
+    let scale = scale(format, block, importance)?;
     let inverse = inverse(scale);
     block.iter_mut().for_each(|x| *x *= inverse);
     Ok(scale)
@@ -88,7 +93,7 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
     let one = |j: usize| {
         column.clear();
         column.extend(rows[j..].iter().step_by(k));
-        scale(format, &column)
+        scale(format, &column, None)
     };
     let scales = (0..k).map(one).collect::<Result<Vec<_>>>()?;
     let inverses: Vec<f32> = scales.iter().map(|&s| inverse(s)).collect();
@@ -103,11 +108,11 @@ fn divide_columns(format: &dyn Format, rows: &mut [f32], k: usize) -> Result<Vec
 /// # Errors
 ///
 /// `Model` if a weight is not finite, or if the scale is too large for f16.
-fn scale(format: &dyn Format, numbers: &[f32]) -> Result<f16> {
+fn scale(format: &dyn Format, numbers: &[f32], importance: Option<&[f32]>) -> Result<f16> {
     if let Some(x) = numbers.iter().find(|x| !x.is_finite()) {
         return Err(Error::model(format!("the weight {x} cannot be stored in the format {}", format.name())).hint("leave out `quant`"));
     }
-    let scale = f16::from_f32(format.scale(numbers));
+    let scale = f16::from_f32(format.scale(numbers, importance));
     match scale.is_finite() {
         true => Ok(scale),
         false => {

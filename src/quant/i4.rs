@@ -94,17 +94,19 @@ impl Format for I4 {
     /// Tries one preliminary scale per entry of `TRIED`: it maps the weight with the largest magnitude to entry / 8, and every weight x to the
     /// nearest value q of a code. The best scale for these q is Σ xq / Σ q², with the squared error Σ x² − (Σ xq)² / Σ q². Returns the scale with the
     /// smallest error, or 0 if all weights are 0.
-    fn scale(&self, numbers: &[f32]) -> f32 {
+    /// With an importance w, the sums are Σ w xq, Σ w q² and Σ w x².
+    fn scale(&self, numbers: &[f32], importance: Option<&[f32]>) -> f32 {
         const TRIED: [f32; 9] = [-9.0, -8.5, -8.0, -7.5, -7.0, 7.0, 7.25, 7.5, 8.0];
         let most = numbers.iter().copied().fold(0f32, |most, x| if x.abs() > most.abs() { x } else { most });
         let (mut best, mut taken_off) = (0.0, 0.0);
         for code in TRIED {
             let inverse = code / ONE / most;
             let (mut xq, mut qq) = (0f32, 0f32);
-            for &x in numbers {
+            for (i, &x) in numbers.iter().enumerate() {
+                let w = importance.map_or(1.0, |importance| importance[i]);
                 let q = nearest(x * inverse) / ONE;
-                xq += x * q;
-                qq += q * q;
+                xq += w * x * q;
+                qq += w * q * q;
             }
             if xq * xq > taken_off * qq {
                 (best, taken_off) = (xq / qq, xq * xq / qq);

@@ -81,7 +81,7 @@ impl Format for I8 {
         LARGEST / ONE
     }
 
-    fn scale(&self, numbers: &[f32]) -> f32 {
+    fn scale(&self, numbers: &[f32], _importance: Option<&[f32]>) -> f32 {
         numbers.iter().fold(0f32, |most, x| most.max(x.abs())) * (ONE / LARGEST)
     }
 

@@ -1,7 +1,9 @@
 //! The weight format `nf4` (NormalFloat). A code of four bits is an index into a table of sixteen quantiles of a normal distribution. The table
-//! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale, its largest magnitude.
+//! is from the QLoRA paper, appendix E. Each block of 64 weights has one scale: its largest magnitude or,
+//! with an importance of each column, the best of several scales.
 
 use super::block_scales::OneScale;
+use super::gguf::search;
 use super::units::Codes;
 use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
@@ -87,6 +89,11 @@ impl Codes for Nf4 {
     }
 }
 
+/// Returns the code whose value is nearest to `x`: the number of midpoints below x. A midpoint is halfway between two adjacent table entries.
+fn nearest(x: f32) -> u8 {
+    TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u8
+}
+
 impl Format for Nf4 {
     fn name(&self) -> &'static str {
         "nf4"
@@ -108,14 +115,16 @@ impl Format for Nf4 {
         1.0
     }
 
-    fn scale(&self, numbers: &[f32]) -> f32 {
-        numbers.iter().fold(0f32, |most, x| most.max(x.abs()))
+    /// Without an importance, the scale is the largest magnitude, as the format's authors define it.
+    fn scale(&self, numbers: &[f32], importance: Option<&[f32]>) -> f32 {
+        match importance {
+            Some(w) => search::scale(numbers, w, nearest, 1.0, &|code| TABLE[usize::from(code)]),
+            None => numbers.iter().fold(0f32, |most, x| most.max(x.abs())),
+        }
     }
 
     fn encode(&self, row: &[f32], out: &mut Vec<u8>) -> Result<()> {
-        // The code of the nearest value equals the number of midpoints below x. A midpoint is halfway between two adjacent table entries.
-        let nearest = |x: f32| TABLE.windows(2).filter(|w| (w[0] + w[1]) / 2.0 < x).count() as u32;
-        nibbles::pack(row.iter().map(|&x| nearest(x)), out);
+        nibbles::pack(row.iter().map(|&x| u32::from(nearest(x))), out);
         Ok(())
     }
 

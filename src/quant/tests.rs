@@ -19,7 +19,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
 fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
     let affine = affine(format, numbers, rows, k);
     let mut out = EncodedRows::default();
-    encode_rows(format, axis, affine.as_ref(), 0, &mut numbers.to_vec(), k, &mut out).unwrap();
+    encode_rows(format, axis, affine.as_ref(), None, 0, &mut numbers.to_vec(), k, &mut out).unwrap();
     if let Some(affine) = affine {
         out.scales = affine.stored(0, rows, k);
     }
@@ -101,7 +101,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
         }
         // Every number has the same code in the transposed matrix.
         let mut columns = EncodedRows::default();
-        encode_rows(format, Axis::Row, Some(&affine.transposed()), 0, &mut transposed.clone(), rows, &mut columns).unwrap();
+        encode_rows(format, Axis::Row, Some(&affine.transposed()), None, 0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
     }
 }
@@ -237,7 +237,7 @@ fn a_number_too_large_is_refused() {
     for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
         for x in [1e12, f32::NAN, f32::INFINITY] {
             let mut row = [1.0, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-            let error = encode_rows(format, Axis::Row, None, 0, &mut row, 8, &mut EncodedRows::default()).unwrap_err();
+            let error = encode_rows(format, Axis::Row, None, None, 0, &mut row, 8, &mut EncodedRows::default()).unwrap_err();
             assert!(error.to_string().contains(format.name()), "{error}");
         }
     }
@@ -266,5 +266,60 @@ fn zeros_stay_zero_and_the_smallest_numbers_stay_near() {
             let bound = x * 0.2 + 6e-8 * format.largest().max(1.0) * small;
             assert!(row.iter().all(|y| (y - x).abs() <= bound), "{format:?} {x}: {row:?}");
         }
+    }
+}
+
+/// Formats with a search for scales make smaller errors where the importance is large. The sum of the weighted errors falls for every one of them.
+#[test]
+fn importance_moves_errors_to_unimportant_columns() {
+    let mut seen = Vec::new();
+    for &format in FORMATS {
+        let (rows, k) = (24, 512);
+        let w = numbers(rows * k);
+        let importance: Vec<f32> = (0..k).map(|j| if j % 11 == 3 { 40.0 } else { 0.1 + (j * 37 % 10) as f32 / 50.0 }).collect();
+        let error = |importance_used: Option<&[f32]>| -> f64 {
+            let mut out = EncodedRows::default();
+            encode_rows(format, Axis::Row, None, importance_used, 0, &mut w.clone(), k, &mut out).unwrap();
+            let scales = Scales::new(format, Axis::Row, &out.scales, rows);
+            let weights = Weights { format, k, codes: &out.codes, scales: &scales };
+            let mut row = vec![0.0; k];
+            let of_row = |i: usize| {
+                weights.row(i, &mut row);
+                row.iter()
+                    .zip(&w[i * k..])
+                    .zip(&importance)
+                    .map(|((x, w), importance)| f64::from(importance * (x - w).powi(2)))
+                    .sum::<f64>()
+            };
+            (0..rows).map(of_row).sum()
+        };
+        if format.scaling() != Scaling::Blocks {
+            continue;
+        }
+        let (without, with) = (error(None), error(Some(&importance)));
+        match format.name() {
+            "i8" | "q8_0" => assert_eq!(without, with, "{format:?}: 8 bits need no search"),
+            _ => assert!(with < 0.8 * without, "{format:?}: {with} of {without}"),
+        }
+        seen.push(format.name());
+    }
+    assert_eq!(seen.len(), 15, "{seen:?}");
+}
+
+/// Numbers of any magnitude are as good as the same numbers with a mean of 1, and columns without importance are encoded, too.
+#[test]
+fn an_unimportant_block_keeps_its_weights() {
+    for &format in FORMATS.iter().filter(|format| format.scaling() == Scaling::Blocks) {
+        let k = 512;
+        let w: Vec<f32> = numbers(k).iter().map(|x| x / 100.0).collect();
+        let importance: Vec<f32> = (0..k).map(|j| if j < 256 { 1e-3 } else { 2.0 }).collect();
+        let mut out = EncodedRows::default();
+        encode_rows(format, Axis::Row, None, Some(&importance), 0, &mut w.clone(), k, &mut out).unwrap();
+        let scales = Scales::new(format, Axis::Row, &out.scales, 1);
+        let mut row = vec![0.0; k];
+        Weights { format, k, codes: &out.codes, scales: &scales }.row(0, &mut row);
+        let energy = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x * x)).sum::<f64>();
+        let lost = energy(&mut row[..256].iter().zip(&w).map(|(a, b)| a - b)) / energy(&mut w[..256].iter().copied());
+        assert!(lost < 0.2, "{format:?}: {lost}");
     }
 }

@@ -2,6 +2,7 @@
 //! weights.
 
 use super::adapted::Adapted;
+use super::importance::{assign, file_names};
 use super::{Definition, Options};
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
@@ -13,7 +14,7 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats of
-/// all other tensors, and may have a LoRA adapter that is merged into the weights. Calls `progress(bytes done so far, total bytes)`.
+/// all other tensors, and may have a LoRA adapter that is merged into the weights, and the importance of columns. Calls `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the matrices; an error if a weight is outside the range of its format; the errors of [`convert()`].
@@ -27,6 +28,9 @@ pub fn convert_coded(
     let mut definition = Definition::of(input.clone(), &Options::default())?;
     // The float format that this call assigns to unquantised matrices is not used.
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
+    if let Some(calibration) = what.calibration {
+        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
+    }
     let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
     let plain: &dyn Source = input;

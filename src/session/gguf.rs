@@ -1,15 +1,15 @@
 //! Converts a checkpoint to a GGUF file for llama.cpp: adds the vocabulary, the chat template and the block formats to the tensors.
 
+use super::importance::{assign, file_names, stored};
 use super::vocabulary::vocabulary;
 use super::{Definition, Options};
 use crate::arch;
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats};
-use crate::quant::{FORMATS, Float, Format, Scaling};
+use crate::quant::{FORMATS, Float, Scaling};
 use crate::vocab::{Choice, Vocab};
-use crate::weights::{Checkpoint, Conversion, GLM, GgufContent, GgufValue, Glm, check_gguf, convert, read_small};
+use crate::weights::{Calibration, Checkpoint, Conversion, GLM, GgufContent, GgufValue, Glm, check_gguf, convert, read_small};
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::path::Path;
 
 /// The largest size of a file with a chat template, in bytes.
@@ -60,25 +60,32 @@ pub fn convert_gguf(
 ) -> Result<()> {
     check_gguf(input)?;
     let values = values(input, vocab)?;
-    let formats = plan.map(|plan| formats(input, plan)).transpose()?.unwrap_or_default();
-    convert(input, out, &Conversion { gguf: Some(&GgufContent { values, formats }), ..*what }, progress)
+    let content = match plan {
+        Some(plan) => GgufContent { values, ..content(input, plan, what.calibration)? },
+        None => GgufContent { values, ..GgufContent::default() },
+    };
+    convert(input, out, &Conversion { gguf: Some(&content), ..*what }, progress)
 }
 
-/// Returns the format of each matrix that the plan quantises, by the name of its tensor.
-fn formats(input: &Checkpoint, plan: &QuantPlan) -> Result<BTreeMap<String, &'static dyn Format>> {
+/// Returns the format and the importance of each matrix that the plan quantises, by the name of its tensor.
+fn content(input: &Checkpoint, plan: &QuantPlan, calibration: Option<&Calibration>) -> Result<GgufContent> {
     let mut definition = Definition::of(input.clone(), &Options::default())?;
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
+    if let Some(calibration) = calibration {
+        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
+    }
     let parts = definition.tape.matrices.iter().flat_map(|matrix| &matrix.parts);
-    let mut formats = BTreeMap::new();
+    let mut content = GgufContent::default();
     for part in parts.filter(|part| part.format.scaling() != Scaling::None) {
         if part.format.file_blocks().is_none() {
             let known: Vec<&str> = FORMATS.iter().filter(|format| format.file_blocks().is_some()).map(|format| format.name()).collect();
             let text = format!("the format {} is not a type of GGUF files, expected one of {}", part.format.name(), known.join(", "));
             return Err(Error::usage(text).field("quant").hint("choose another `quant`, or leave out `layout`"));
         }
-        formats.insert(part.tensor.clone(), part.format);
+        content.formats.insert(part.tensor.clone(), part.format);
+        content.importance.extend(stored(part).map(|importance| (part.tensor.clone(), importance)));
     }
-    Ok(formats)
+    Ok(content)
 }
 
 /// Returns the metadata of the vocabulary and the chat template.

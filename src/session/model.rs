@@ -3,10 +3,12 @@
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
 use super::identity::weights_hash;
+use super::importance::{assign, file_names};
 use super::layout::{fitted, lay_out, sizes};
 use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
 use super::place::{are_discrete, check_memory, choose_devices, place, placed};
+use super::quantised::{QuantisedTensor, quantised_tensors};
 use super::vocabulary::vocabulary;
 use crate::arch::{Facts, Purpose};
 use crate::error::{Error, Result, filled};
@@ -16,6 +18,7 @@ use crate::sample::Sampling;
 use crate::tape::{Capacity, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
@@ -40,6 +43,9 @@ struct Inner {
     n_params: u64,
     weight_bytes: u64,
     hash: String,
+    /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
+    file_names: BTreeMap<String, String>,
+    importance: Option<String>,
     chunk: usize,
     context: Option<usize>,
     sampling: Sampling,
@@ -95,6 +101,14 @@ impl Model {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
+        // A browser makes and reads no importance matrices. This condition leaves the code out of its module.
+        let (mut file_names, mut importance) = (BTreeMap::new(), None);
+        if cfg!(not(target_family = "wasm")) {
+            file_names = self::file_names(definition.checkpoint.as_ref());
+            if let Some(calibration) = &options.calibration {
+                importance = Some(assign(&mut tape.matrices, &file_names, calibration)?);
+            }
+        }
         let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
         let dtype = tape.formats().join("+");
         let mut notes = definition.checkpoint.as_ref().map_or_else(Vec::new, |c| notes(c, &tape));
@@ -134,6 +148,8 @@ impl Model {
             n_params,
             weight_bytes,
             hash,
+            file_names,
+            importance,
             chunk,
             context,
             sampling: definition.blueprint.sampling(),
@@ -218,6 +234,10 @@ impl Model {
         let parts = self.tape().matrices.iter().flat_map(|m| &m.parts);
         8.0 * self.weight_bytes() as f64 / parts.map(|p| p.rows * p.k).sum::<usize>() as f64
     }
+    /// Returns the tensors that are stored in a quantised format, in the order of the model.
+    pub fn quantised_tensors(&self) -> Vec<QuantisedTensor> {
+        quantised_tensors(&self.tape().matrices)
+    }
     /// Returns the bytes of device memory that the weights take. For streamed layers (copied from host memory in every step), only the buffers that
     /// receive them count. On the CPU, host memory and mapped files count.
     pub fn device_bytes(&self) -> u64 {
@@ -248,17 +268,25 @@ impl Model {
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
-    /// Returns the properties that determine rounding, as one text: the formats of matrices, states and KV cache, and the device's API and
-    /// name.
+    /// Returns the properties that determine rounding, as one text: the formats of matrices, states and KV cache, the importance with which the matrices
+    /// were encoded, and the device's API and name.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
         let Device { backend, name, .. } = self.device();
-        format!("{} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
+        let importance = self.importance().map_or_else(String::new, |hash| format!(" importance {hash}"));
+        format!("{}{importance} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
+    }
+    /// Returns a hash of the importance with which the weights were encoded (`Options::calibration`), or `None` if they were encoded without.
+    pub fn importance(&self) -> Option<&str> {
+        self.0.importance.as_deref()
     }
     /// Returns the milliseconds that loading took.
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
+    }
+    pub(super) fn file_names(&self) -> &BTreeMap<String, String> {
+        &self.0.file_names
     }
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation

@@ -7,6 +7,7 @@ use crate::exec::strategy::StrategyChoice;
 use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
 use crate::files::Files;
 use crate::quant::Float;
+use crate::weights::Calibration;
 use std::fmt;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -70,6 +71,9 @@ pub struct Options {
     /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a quantised format, such as `i8` or the
     /// block type `Q4_K` of a GGUF, then keep this format.
     pub quant: Option<QuantPlan>,
+    /// The importance of the columns of matrices, for the encoders of quantised formats. `None` lets all weights count alike. Matrices that the file
+    /// stores in their format are not encoded. Has no effect in a browser.
+    pub calibration: Option<Arc<Calibration>>,
     /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
     /// `adapter_config.json`.
     pub lora: Option<(PathBuf, Option<f32>)>,
@@ -128,6 +132,7 @@ impl Default for Options {
             parts: Vec::new(),
             dtype: FloatChoice::Auto,
             quant: None,
+            calibration: None,
             strategy: None,
             lora: None,
             vocab: None,

@@ -27,7 +27,7 @@ impl Windows<'_> {
     }
 
     /// Returns the windows with at least one predicted token.
-    fn iter(&self) -> impl Iterator<Item = Vec<u32>> {
+    pub(super) fn iter(&self) -> impl Iterator<Item = Vec<u32>> {
         let pieces = self.tokens.chunks(self.len.saturating_sub(self.start.len()).max(1));
         pieces.map(|piece| [self.start, piece].concat()).filter(|window| window.len() > self.first())
     }

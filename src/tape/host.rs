@@ -1,6 +1,7 @@
 //! The memory of the CPU executor: the weights, activations, states and caches that a tape declares. Twins read and write this memory. A twin is
 //! the reference implementation of a word (a fused operation) on the CPU.
 
+use super::inputs::AllInputSums;
 use super::{Cache, CacheSpec, Matrix, State, Step, TOKENS_PER_BLOCK, Tape, Var, Vector};
 use crate::error::{Error, Result, filled};
 use crate::quant::product::Weights;
@@ -151,6 +152,8 @@ pub struct Host {
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
     pub capacity: usize,
+    /// Sums over the inputs of matrices, if an importance is measured.
+    pub sums: Option<AllInputSums>,
 }
 
 impl Host {

@@ -11,6 +11,7 @@ use super::Heads;
 use super::cells::{self, WORD_BYTES};
 use super::region::{CodeOrder, Region};
 use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
+use std::sync::Arc;
 
 /// The declaration of one matrix of a stack: `[rows, k]`, row-major.
 #[derive(Debug, Clone)]
@@ -36,6 +37,9 @@ pub struct MatrixPart {
     pub kind: MatrixKind,
     /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
     pub format: &'static dyn Format,
+    /// How much errors of a weight count when it is encoded: one number per input, padded with zeros, with a mean of about 1. `None` if all weights
+    /// count alike.
+    pub importance: Option<Arc<[f32]>>,
 }
 
 /// The role of a matrix in its model. In the option `quant`, an exception such as `head=i8` chooses the format of all matrices of a role.
@@ -77,6 +81,7 @@ impl MatrixPart {
             is_wide: false,
             kind: MatrixKind::Plain,
             format: quant::FORMATS[0],
+            importance: None,
         }
     }
 
@@ -150,13 +155,14 @@ impl MatrixPart {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel.
+    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance: within such a row, all
+    /// weights have the same input, and so count alike.
     ///
     /// # Panics
     /// If the matrix is a slice of a tensor.
     pub fn transposed(&self) -> MatrixPart {
         assert!(self.slice.is_none(), "{}: a slice of a tensor is not stored by columns", self.tensor);
-        MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, ..self.clone() }
+        MatrixPart { rows: self.k, k: self.rows, transposed: !self.transposed, importance: None, ..self.clone() }
     }
 
     /// Returns the number of units in a padded row. A unit is [`PAD`] weights.

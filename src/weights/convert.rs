@@ -12,7 +12,7 @@ use super::names::to_web;
 use super::orient::swapped_by_web;
 use super::shards::{self, SideFile};
 use super::write::{NewTensor, WriteData, write_safetensors};
-use super::{Checkpoint, GLM, Lora, coded, config, write_view};
+use super::{Calibration, Checkpoint, GLM, Lora, coded, config, write_view};
 use crate::error::{Error, Result};
 use crate::quant::Coding;
 use crate::tensor::{DType, View};
@@ -38,6 +38,8 @@ pub struct Conversion<'a> {
     pub layout: Layout,
     /// The LoRA adapter that is merged into the weights.
     pub lora: Option<&'a Lora>,
+    /// The importance of columns, for the encoders of quantised matrices.
+    pub calibration: Option<&'a Calibration>,
     /// The matrices to quantise. Only the official layout supports quantised matrices.
     pub coded: Option<&'a CodedTensors<'a>>,
     /// The vocabulary and the block types of a GGUF file. Only [`Layout::Gguf`] uses this field. `None` writes floats, without a vocabulary.
@@ -57,7 +59,7 @@ pub struct Conversion<'a> {
 /// `Usage` if the options contradict each other or if `out` is a file of the input. `Model` if an element does not fit the type, or if the
 /// adapter belongs to another model. `File` if the output cannot be written, or if `out` is a folder that is not empty.
 pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: &mut dyn FnMut(u64, u64)) -> Result<()> {
-    let Conversion { dtype, layout, lora, coded, gguf: content, files, shard_bytes } = *what;
+    let Conversion { dtype, layout, lora, coded, gguf: content, files, shard_bytes, calibration: _ } = *what;
     if let Some(d) = dtype.filter(|d| !d.is_writable()) {
         return Err(Error::usage(format!("expected F32, F16 or BF16 as the number type to write, found {d}")));
     }

@@ -7,6 +7,7 @@
 //! `arch` determines which tensors a model needs, and what they mean.
 
 mod archive;
+mod calibration;
 mod coded;
 mod config;
 pub mod convert;
@@ -45,11 +46,13 @@ pub mod testing;
 mod tests;
 pub mod write;
 
+pub use calibration::{Calibration, ColumnSums};
 pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;
-pub(crate) use gguf::write::check as check_gguf;
+pub(crate) use gguf::shared_name;
+pub(crate) use gguf::write::{check as check_gguf, names as gguf_names};
 pub use gguf::{GgufContent, GgufValue, TokenLists};
 pub use glm::{GLM, Glm};
 pub(crate) use index::read_small;

@@ -335,6 +335,7 @@ impl Stack {
         let tape = host.tape.clone();
         let y_stride = host.stride(self.y);
         let mut y = host.take(self.y);
+        self.watch(host, n);
         let sums = self.sums(host, n);
         let [a, b, side_stride] = self.store.places(&tape, host.capacity);
         let side = self.store.var().map(|v| host.var(v));
@@ -368,12 +369,28 @@ impl Stack {
     /// Computes W x of all segments for `n` rows of x.
     fn sums(&self, host: &Host, n: usize) -> Vec<Sums> {
         let spec = host.tape.matrix_spec(self.matrix);
-        let stride = host.stride(self.x);
         let product = |s: &Segment| {
-            let (part, at) = (&spec.parts[s.part], self.x_at(s, &host.tape, host.capacity));
-            let x = (0..n).map(|t| &host.var(self.x)[at + t * stride..][..part.k]).collect();
-            Product { weights: host.matrix(self.matrix).part(s.part), rows: part.rows, x }
+            let x = self.inputs(s, host, n).collect();
+            Product { weights: host.matrix(self.matrix).part(s.part), rows: spec.parts[s.part].rows, x }
         };
         products(&self.segments.iter().map(product).collect::<Vec<_>>())
+    }
+
+    /// Returns the first `n` rows that a segment multiplies.
+    fn inputs<'a>(&self, s: &Segment, host: &'a Host, n: usize) -> impl Iterator<Item = &'a [f32]> {
+        let (k, at) = (host.tape.matrix_spec(self.matrix).parts[s.part].k, self.x_at(s, &host.tape, host.capacity));
+        let (x, stride) = (host.var(self.x), host.stride(self.x));
+        (0..n).map(move |t| &x[at + t * stride..][..k])
+    }
+
+    /// Adds the inputs of all segments to the sums of the host, if it has some. A module for browsers measures no importance, and leaves this code out.
+    fn watch(&self, host: &mut Host, n: usize) {
+        if cfg!(target_family = "wasm") {
+            return;
+        }
+        if let Some(mut sums) = host.sums.take() {
+            self.segments.iter().for_each(|s| sums.add(self.matrix, s.part, self.inputs(s, host, n)));
+            host.sums = Some(sums);
+        }
     }
 }

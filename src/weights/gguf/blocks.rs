@@ -9,9 +9,8 @@ use half::f16;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The number of weights that are encoded at once: a multiple of every block length. All threads of the host share them in rows of [`ROW`] weights.
+/// The number of weights that are encoded at once, before it is rounded to whole rows. All threads of the host share the rows.
 const CHUNK: usize = 1 << 18;
-const ROW: usize = 4096;
 
 /// A GGUF type that this library writes.
 #[derive(Clone, Copy)]
@@ -35,12 +34,13 @@ impl BlockType {
         self.dtype.block().map_or(1, |(len, _)| len)
     }
 
-    /// Writes a matrix. If the matrix is already stored with the same codes, writes exactly the same weights.
+    /// Writes a matrix. If the matrix is already stored with the same codes, writes exactly the same weights. `importance` has one number per column, as
+    /// [`encode_rows`] needs it.
     ///
     /// # Errors
     ///
     /// `Model` if a weight is not finite or too large for the format; the errors of `out`.
-    pub fn write(&self, view: &View<'_>, out: &mut dyn Write) -> Result<()> {
+    pub fn write(&self, view: &View<'_>, importance: Option<&[f32]>, out: &mut dyn Write) -> Result<()> {
         let io = |e| Error::io(e, Path::new("output"));
         if let Some(bytes) = view.block_bytes().filter(|_| view.dtype() == self.dtype) {
             return bytes.chunks(1 << 16).try_for_each(|bytes| out.write_all(bytes).map_err(io));
@@ -49,7 +49,8 @@ impl BlockType {
             let scales: Vec<f16> = (0..matrix.coding.slices).flat_map(|slice| matrix.scales(slice)).collect();
             return out.write_all(&self.packed(matrix.codes(), &scales, matrix.rows * matrix.k)).map_err(io);
         }
-        self.encode(&mut |sink| super::super::write_view(view, DType::F32, sink), out)
+        let width = view.shape().last().copied().unwrap_or(1);
+        self.encode(width, importance, &mut |sink| super::super::write_view(view, DType::F32, sink), out)
     }
 
     /// Returns whether `matrix` has the codes and scales of this type, without padding.
@@ -58,14 +59,20 @@ impl BlockType {
         coding.format == self.format && coding.axis == Axis::Row && !coding.transposed && matrix.k.is_multiple_of(self.block_len())
     }
 
-    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. The number of numbers must be a
-    /// multiple of the block length.
+    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. They must be whole rows of `width` numbers,
+    /// a multiple of the block length.
     ///
     /// # Errors
     ///
     /// The errors of [`BlockType::write`] and of `write`.
-    pub fn encode(&self, write: &mut dyn FnMut(&mut dyn Write) -> Result<()>, out: &mut dyn Write) -> Result<()> {
-        let mut sink = BlockSink { blocks: self, out, waiting: Vec::new(), failed: None };
+    pub fn encode(
+        &self,
+        width: usize,
+        importance: Option<&[f32]>,
+        write: &mut dyn FnMut(&mut dyn Write) -> Result<()>,
+        out: &mut dyn Write,
+    ) -> Result<()> {
+        let mut sink = BlockSink { blocks: self, width, importance, out, waiting: Vec::new(), failed: None };
         let written = write(&mut sink);
         match sink.failed.take() {
             Some(e) => Err(e),
@@ -84,6 +91,9 @@ impl BlockType {
 /// A writer that receives F32 numbers and writes blocks.
 struct BlockSink<'a> {
     blocks: &'a BlockType,
+    /// The number of weights in a row.
+    width: usize,
+    importance: Option<&'a [f32]>,
     out: &'a mut dyn Write,
     /// The bytes of numbers that are not encoded yet.
     waiting: Vec<u8>,
@@ -100,7 +110,7 @@ impl BlockSink<'_> {
         let mut numbers: Vec<f32> = self.waiting.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         self.waiting.clear();
         let mut encoded = EncodedRows::default();
-        encode_rows(self.blocks.format, Axis::Row, None, 0, &mut numbers, ROW, &mut encoded)?;
+        encode_rows(self.blocks.format, Axis::Row, None, self.importance, 0, &mut numbers, self.width, &mut encoded)?;
         let bytes = self.blocks.packed(&encoded.codes, &encoded.scales, numbers.len());
         self.out.write_all(&bytes).map_err(|e| Error::io(e, Path::new("output")))
     }
@@ -108,9 +118,10 @@ impl BlockSink<'_> {
 
 impl Write for BlockSink<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let n = bytes.len().min(4 * CHUNK - self.waiting.len());
+        let full = 4 * CHUNK.next_multiple_of(self.width);
+        let n = bytes.len().min(full - self.waiting.len());
         self.waiting.extend_from_slice(&bytes[..n]);
-        if self.waiting.len() == 4 * CHUNK {
+        if self.waiting.len() == full {
             self.flush_blocks().map_err(|e| {
                 let shown = io::Error::other(e.to_string());
                 self.failed.get_or_insert(e);
@@ -145,17 +156,17 @@ mod tests {
             let numbers: Vec<f32> =
                 (0..n).map(|i| ((i * 2_654_435_761 % 1000) as f32 - 500.0) * 1.5f32.powi((i / 256 % 9) as i32)).collect();
             let (bytes, mut written) = (singles(&numbers), Vec::new());
-            blocks.write(&View::dense(DType::F32, &[n / 256, 256], &bytes).unwrap(), &mut written).unwrap();
+            blocks.write(&View::dense(DType::F32, &[n / 256, 256], &bytes).unwrap(), None, &mut written).unwrap();
             assert_eq!((Some(written.len()), blocks.dtype.block()), (blocks.dtype.bytes_of(n), Some((blocks.block_len(), block_bytes))));
             let (mut expected, mut found) = (EncodedRows::default(), EncodedRows::default());
-            encode_rows(format, Axis::Row, None, 0, &mut numbers.clone(), 256, &mut expected).unwrap();
+            encode_rows(format, Axis::Row, None, None, 0, &mut numbers.clone(), 256, &mut expected).unwrap();
             written.chunks(block_bytes).for_each(|block| blocks.blocks.repack(block, &mut found));
             // Items are compared as bits: two bytes may be the bits of a NaN.
             let bits = |rows: &EncodedRows| rows.scales.iter().map(|item| item.to_bits()).collect::<Vec<_>>();
             assert!(found.codes == expected.codes && bits(&found) == bits(&expected), "{format:?}");
             let again = View::dense(blocks.dtype, &[n / 256, 256], &written).unwrap();
             let mut copy = Vec::new();
-            blocks.write(&again, &mut copy).unwrap();
+            blocks.write(&again, None, &mut copy).unwrap();
             assert!(copy == written, "{format:?}");
             names.push(format.name());
         }
@@ -168,7 +179,7 @@ mod tests {
         let bytes = singles(&vec![f32::INFINITY; 2 * CHUNK]);
         for n in [32, 2 * CHUNK] {
             let view = View::dense(DType::F32, &[n], &bytes).unwrap();
-            let said = blocks.write(&view, &mut Vec::new()).unwrap_err().to_string();
+            let said = blocks.write(&view, None, &mut Vec::new()).unwrap_err().to_string();
             assert!(said.contains("the weight inf cannot be stored in the format q8_0"), "{said}");
         }
     }

@@ -64,3 +64,12 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     let tensors = family.gguf(&architecture, &mut header)?;
     Ok((tensors, header.metadata))
 }
+
+/// Returns the name of the tensor that has the same inputs in other GGUF files of the same model: the fused tensor of queries, keys and values, or an
+/// embedding that is also the output matrix.
+pub(crate) fn shared_name(name: &str) -> Option<String> {
+    match name.rsplit_once(".attn_") {
+        Some((block, "q.weight" | "k.weight" | "v.weight")) => Some(format!("{block}.attn_qkv.weight")),
+        _ => (name == "output.weight").then(|| "token_embd.weight".to_string()),
+    }
+}

@@ -17,6 +17,7 @@ use crate::weights::{Checkpoint, GLM, Glm, write_view};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
+use std::sync::Arc;
 
 /// The content of a GGUF file that tensors and configuration do not determine.
 #[derive(Default)]
@@ -26,6 +27,9 @@ pub struct GgufContent {
     /// The formats of matrices that are written in blocks, by canonical name. A matrix whose rows are not whole blocks stays a float, and so do
     /// vectors and low-rank matrices, as in `llama-quantize`.
     pub formats: BTreeMap<String, &'static dyn Format>,
+    /// How much errors of a column's weights count while a matrix is encoded, by canonical name: one number per column. Weights of other matrices
+    /// count alike.
+    pub importance: BTreeMap<String, Arc<[f32]>>,
 }
 
 /// An adapter that is merged into the weights while they are written.
@@ -90,6 +94,13 @@ pub(crate) fn check(input: &Checkpoint) -> Result<()> {
     describe(input).map(drop)
 }
 
+/// Returns the names of canonical tensors in GGUF files. The list is empty if llama.cpp has no names for the model's tensors.
+pub(crate) fn names(input: &Checkpoint) -> BTreeMap<String, String> {
+    let tensors = describe(input).map_or_else(|_| Vec::new(), |model| model.tensors);
+    // Unused tensors of RWKV-7's first block repeat the next tensor. The name of the used tensor comes later and counts.
+    tensors.into_iter().filter_map(|t| Some((t.sources.into_iter().next()?, t.name))).collect()
+}
+
 /// Writes the checkpoint `input` to the GGUF file `out`. `convert` has checked the options and the paths.
 ///
 /// # Errors
@@ -152,10 +163,11 @@ fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>,
         Precision::Single => DType::F32,
         Precision::Float | Precision::Blocks => blocks.map_or(float, |blocks| blocks.dtype),
     };
+    let importance = content.importance.get(&tensor.sources[0]).cloned();
     let parts = tensor.sources.iter().map(|name| Part::of(input, name, tensor.swapped, what.lora)).collect::<Result<Vec<_>>>()?;
     let data: WriteData<'a> = Box::new(move |out: &mut dyn Write| {
         parts.iter().try_for_each(|part| match &blocks {
-            Some(blocks) => part.write_blocks(blocks, out),
+            Some(blocks) => part.write_blocks(blocks, width, importance.as_deref(), out),
             None => part.write(dtype, out),
         })
     });
@@ -196,11 +208,11 @@ impl<'a> Part<'a> {
         write_view(&View::dense(DType::F32, self.view.shape(), &bytes)?.transposed(), dtype, out)
     }
 
-    /// Writes the elements in blocks.
-    fn write_blocks(&self, blocks: &BlockType, out: &mut dyn Write) -> Result<()> {
+    /// Writes the elements in blocks, in rows of `width` weights.
+    fn write_blocks(&self, blocks: &BlockType, width: usize, importance: Option<&[f32]>, out: &mut dyn Write) -> Result<()> {
         match self.lora.and_then(|lora| lora.merged(&self.name, &self.view, DType::F32)) {
-            Some(mut merged) => blocks.encode(&mut |sink| merged(sink), out),
-            None => blocks.write(&self.view, out),
+            Some(mut merged) => blocks.encode(width, importance, &mut |sink| merged(sink), out),
+            None => blocks.write(&self.view, importance, out),
         }
     }
 }
@@ -210,7 +222,7 @@ impl<'a> Part<'a> {
 /// # Errors
 ///
 /// `Input` if a tensor has a type that GGUF lacks or is too large.
-fn head(values: &[(String, GgufValue)], entries: &[NewTensor<'_>]) -> Result<FileHead> {
+pub(in crate::weights) fn head(values: &[(String, GgufValue)], entries: &[NewTensor<'_>]) -> Result<FileHead> {
     let mut bytes = b"GGUF".to_vec();
     bytes.extend(3u32.to_le_bytes());
     bytes.extend((entries.len() as u64).to_le_bytes());

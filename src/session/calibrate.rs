@@ -1,0 +1,83 @@
+//! Measures the importance of matrix columns: reads a text with a model on the CPU, and sums the squares of the inputs of every matrix.
+
+use super::importance::file_name;
+use super::quality::too_short;
+use super::{Session, Windows};
+use crate::error::{Error, Result};
+use crate::tape::{AllInputSums, InputSums, MatrixPart};
+use crate::weights::{Calibration, ColumnSums};
+use std::collections::BTreeMap;
+
+impl Calibration {
+    /// Reads a text and sums the squares of the inputs of every matrix. The model of `session` must run on the CPU, on one device. It should have float
+    /// weights: rounded weights change the inputs of later layers. Every window begins with an empty state. A text of some ten thousand tokens is
+    /// enough; it should have the scripts and languages for which the model will be used. `dataset` names the text in files. Calls
+    /// `progress(tokens read so far, all tokens)`. The [stop flag](Session::stop_flag) ends the work between two steps.
+    ///
+    /// # Errors
+    /// `Usage` if the model does not run on the CPU alone; `Input` if the text is too short; the errors of [`Session::score`].
+    pub fn measure(
+        session: &mut Session,
+        text: &Windows<'_>,
+        dataset: &str,
+        progress: &mut dyn FnMut(usize, usize),
+    ) -> Result<Calibration> {
+        // Vectors, scores and classes need no logits of every token.
+        let speaks = session.model().check_speaks().is_ok();
+        let (n_chunks, total) = text.iter().fold((0, 0), |(n, total), window| (n + 1, total + window.len()));
+        if n_chunks == 0 {
+            return Err(too_short(text.tokens.len()));
+        }
+        let sums = AllInputSums::new(session.model().tape());
+        match session.executor.input_sums() {
+            Some(place) => *place = Some(sums),
+            None => {
+                let e = Error::usage("the importance of weights is measured on the CPU, with all layers on one device").field("device");
+                return Err(e.hint("use `device=cpu`"));
+            }
+        }
+        let mut done = 0;
+        let read = text.iter().try_for_each(|window| {
+            session.check_stop(done, total)?;
+            let slot = session.open()?;
+            let mut show = |now: usize, _: usize| progress(done + now, total);
+            let read = match speaks {
+                true => session.score(slot, &window, &mut |_, _| Ok(()), &mut show),
+                false => session.prefill_many(&[(slot, &window)], &mut show),
+            };
+            session.close(slot)?;
+            done += window.len();
+            read
+        });
+        let sums = session.executor.input_sums().and_then(Option::take);
+        read?;
+        let model = session.model();
+        let parts = model.tape().matrices.iter().flat_map(|spec| &spec.parts);
+        let sums = sums.iter().flat_map(AllInputSums::matrices).flatten();
+        let mut found: BTreeMap<(&str, usize), InputSums> = BTreeMap::new();
+        for (part, sums) in parts.zip(sums).filter(|(_, sums)| sums.rows > 0) {
+            // Parts that are rows of one tensor have the same inputs, so the first one is enough.
+            let index = part.slice.map_or(0, |slice| slice.index);
+            if index == 0 || part.slice.is_some_and(|slice| slice.is_plane) {
+                found.insert((file_name(model.file_names(), part), index), stored(part, sums));
+            }
+        }
+        let mut by_tensor: BTreeMap<String, ColumnSums> = BTreeMap::new();
+        for ((name, _), sums) in found {
+            let own = by_tensor.entry(name.to_string()).or_default();
+            own.squares.extend(sums.squares.iter().map(|x| *x as f32));
+            own.counts.push(sums.rows as f32);
+        }
+        let mut found = Calibration::new(by_tensor)?;
+        found.datasets = vec![dataset.to_string()];
+        (found.n_chunks, found.chunk_size) = (n_chunks, u32::try_from(text.len).unwrap_or(u32::MAX));
+        Ok(found)
+    }
+}
+
+/// Returns the sums of the inputs that the checkpoint has, without the padding of heads.
+fn stored(part: &MatrixPart, sums: &InputSums) -> InputSums {
+    let is_stored = |i: usize| part.input_heads.is_none_or(|heads| heads.find(i).is_some());
+    let squares = sums.squares.iter().enumerate().filter(|(i, _)| is_stored(*i)).map(|(_, x)| *x).collect();
+    InputSums { squares, rows: sums.rows }
+}

@@ -1,0 +1,234 @@
+//! Tests the importance of columns: what is measured, where it goes, and that it lowers the loss.
+
+use crate::support::{Tiny, golden, goldens, options, root, tiny};
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use wingbeat::Calibration;
+use wingbeat::low_level::session::{
+    GgufVocab, Model, ModelSource, Options, Session, Windows, convert_coded, convert_gguf, embedded, quality,
+};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Checkpoint, ColumnSums, Conversion, Layout};
+use wingbeat::vocab::Vocab;
+
+/// Returns options for the CPU with f32 weights, so that sums are exact.
+fn exact() -> Options {
+    Options { dtype: "f32".parse().unwrap(), ..options("cpu") }
+}
+
+fn measured(model: &Model, tokens: &[u32], len: usize) -> Calibration {
+    let mut session = Session::new(model, 1).unwrap();
+    let mut last = (0, 0);
+    let text = Windows { start: &[], tokens, len };
+    let found = Calibration::measure(&mut session, &text, "a text", &mut |done, total| last = (done, total)).unwrap();
+    assert_eq!(last, (tokens.len(), tokens.len()), "progress goes to the end");
+    assert_eq!((found.datasets.as_slice(), found.chunk_size), (&["a text".to_string()][..], len as u32));
+    found
+}
+
+fn load(path: &Path, options: &Options) -> Model {
+    Model::load(&ModelSource::Path(path.into()), options, &mut |_, _| ()).unwrap()
+}
+
+/// The inputs of the head are the hidden states, which a session returns. Windows begin with an empty state.
+#[test]
+fn the_head_has_the_mean_squares_of_the_hidden_states() {
+    let model = tiny(&exact());
+    let tokens = golden().prompt(50, 1);
+    let found = measured(&model, &tokens, 20);
+    assert_eq!(found.n_chunks, 3);
+    let mut session = Session::new(&model, 1).unwrap();
+    let mut expected = vec![0f64; model.facts().n_embd];
+    for window in tokens.chunks(20) {
+        let slot = session.open().unwrap();
+        for token in window {
+            let hidden = session.hidden(slot, &[*token]).unwrap();
+            expected.iter_mut().zip(hidden).for_each(|(sum, x)| *sum += f64::from(x) * f64::from(x));
+        }
+        session.close(slot).unwrap();
+    }
+    let found = found.mean_squares("output.weight").unwrap();
+    assert_eq!(found.len(), expected.len());
+    for (found, sum) in found.iter().zip(expected) {
+        let expected = sum / 50.0;
+        assert!((f64::from(*found) / expected - 1.0).abs() < 1e-4, "{found}, expected {expected}");
+    }
+}
+
+/// The names and sizes are those of the matrices in a GGUF file of the same model.
+#[test]
+fn every_matrix_of_a_gguf_file_is_measured() {
+    let folder = tempfile::tempdir().unwrap();
+    for tiny in goldens().filter(|tiny| ["rwkv6", "rwkv7", "glm4"].contains(&tiny.name)) {
+        let (input, out) = (checkpoint(tiny), folder.path().join("m.gguf"));
+        let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
+        convert_gguf(&input, &out, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap();
+        let found = measured(&tiny.load(&exact()), &tiny.golden().prompt(30, 0), 30);
+        let file = std::fs::read(&out).unwrap();
+        let names: BTreeSet<&str> = found.names().collect();
+        assert!(names.len() > 20 && names.contains("output.weight") && !names.contains("token_embd.weight"), "{names:?}");
+        // A name stands in the file's header after its length.
+        let is_listed = |name: &str| {
+            let text = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
+            file.windows(text.len()).any(|window| window == text)
+        };
+        let absent: Vec<_> = names.iter().filter(|name| !is_listed(name)).collect();
+        assert!(absent.is_empty(), "{}: {absent:?}", tiny.name);
+        // The same names come from the GGUF file itself.
+        let again = measured(&load(&out, &exact()), &tiny.golden().prompt(30, 0), 30);
+        assert_eq!(again.names().collect::<Vec<_>>(), found.names().collect::<Vec<_>>(), "{}", tiny.name);
+    }
+}
+
+fn checkpoint(tiny: &Tiny) -> Checkpoint {
+    match tiny.source() {
+        ModelSource::Path(path) => Checkpoint::open(&path).unwrap(),
+        _ => embedded().unwrap(),
+    }
+}
+
+/// The text of the calibration is not the text of the comparison.
+#[test]
+fn calibrated_weights_lose_less() {
+    let text = Vocab::tiny().encode(&std::fs::read(root().join("tests/ruth.txt")).unwrap()).unwrap();
+    let (calibrating, compared) = text[..1536].split_at(1024);
+    for tiny in goldens().filter(|tiny| ["rwkv6", "rwkv7", "glm4"].contains(&tiny.name)) {
+        let plain = options("cpu");
+        let reference = tiny.load(&plain);
+        let calibration = Arc::new(measured(&reference, calibrating, 128));
+        let ratios = ["nf4", "q3_k", "q4_k"].map(|quant| {
+            let loss = |calibration: Option<Arc<Calibration>>| {
+                let quantised = Options { quant: Some(quant.parse().unwrap()), calibration, ..plain.clone() };
+                let (mut a, mut b) = (Session::new(&reference, 1).unwrap(), Session::new(&tiny.load(&quantised), 1).unwrap());
+                quality(&mut a, &mut b, &Windows { start: &[], tokens: compared, len: 128 }, &mut |_, _| ()).unwrap().kl_mean
+            };
+            loss(Some(calibration.clone())) / loss(None)
+        });
+        eprintln!("{}: {ratios:?}", tiny.name);
+        assert!(ratios.iter().all(|ratio| *ratio < 1.05) && ratios.iter().sum::<f64>() / 3.0 < 0.97, "{}: {ratios:?}", tiny.name);
+    }
+}
+
+/// A file that is written with an importance has the weights of a model that is loaded with it: in both layouts, also with padded heads.
+#[test]
+fn files_and_models_have_the_same_calibrated_weights() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut models: Vec<(PathBuf, &str)> = vec![(folder.path().join("tiny.safetensors"), "q4_0,low-rank=f16")];
+    wingbeat::low_level::weights::convert(&embedded().unwrap(), &models[0].0, &Conversion::default(), &mut |_, _| ()).unwrap();
+    if root().join("tests/models").is_dir() {
+        models.extend(["tiny-glm4", "glm-heads-12"].map(|name| (root().join("tests/models").join(name), "q4_0")));
+    }
+    for (path, quant) in models {
+        let input = Checkpoint::open(&path).unwrap();
+        let tokens: Vec<u32> = (0..60).map(|i| (i * 7 + i * i) % 50).collect();
+        let calibration = Arc::new(measured(&load(&path, &exact()), &tokens, 60));
+        let plan = quant.parse().unwrap();
+        let logits = |path: &Path, quant: Option<&str>, calibration: Option<Arc<Calibration>>| {
+            let quant = quant.map(|quant| quant.parse().unwrap());
+            crate::support::logits_of(&load(path, &Options { quant, calibration, ..exact() }), &tokens)
+        };
+        let expected = logits(&path, Some(quant), Some(calibration.clone()));
+        assert!(expected != logits(&path, Some(quant), None), "{}: the importance changes weights", path.display());
+        let what = Conversion { calibration: Some(&calibration), dtype: Some(DType::F32), ..Conversion::default() };
+        let coded = folder.path().join("coded.safetensors");
+        convert_coded(&input, &coded, &plan, &what, &mut |_, _| ()).unwrap();
+        // Matrices with padded heads are floats in such a file.
+        if !path.ends_with("glm-heads-12") {
+            assert!(logits(&coded, None, None) == expected, "{}", path.display());
+        }
+        let gguf = folder.path().join("coded.gguf");
+        let what = Conversion { layout: Layout::Gguf, ..what };
+        convert_gguf(&input, &gguf, &GgufVocab::Without, Some(&plan), &what, &mut |_, _| ()).unwrap();
+        if !path.ends_with("glm-heads-12") {
+            assert!(logits(&gguf, None, None) == expected, "{}", path.display());
+        }
+    }
+}
+
+#[test]
+fn a_calibration_changes_the_numerics_but_not_the_hash_of_the_file() {
+    let plain = tiny(&options("cpu"));
+    let calibration = Arc::new(measured(&plain, &golden().prompt(40, 1), 40));
+    let other = Arc::new(measured(&plain, &golden().prompt(40, 2), 40));
+    let of = |calibration: Option<&Arc<Calibration>>| {
+        let model = tiny(&Options { quant: Some("q4_0".parse().unwrap()), calibration: calibration.cloned(), ..options("cpu") });
+        (model.numerics(), model.weights_hash().to_string())
+    };
+    let found = [None, Some(&calibration), Some(&other)].map(of);
+    assert_eq!(found.iter().map(|(numerics, _)| numerics).collect::<BTreeSet<_>>().len(), 3);
+    assert_eq!(found.iter().map(|(_, hash)| hash).collect::<BTreeSet<_>>().len(), 1);
+    assert_eq!(of(Some(&calibration)), found[1]);
+}
+
+#[test]
+fn a_calibration_of_another_model_is_refused() {
+    let sums = |name: &str, n: usize| {
+        Calibration::new([(name.to_string(), ColumnSums { squares: vec![1.0; n], counts: vec![1.0] })]).map(Arc::new).unwrap()
+    };
+    let error = |calibration| {
+        let options = Options { quant: Some("q4_0".parse().unwrap()), calibration: Some(calibration), ..options("cpu") };
+        Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).err().map(|e| e.to_string())
+    };
+    assert!(error(sums("blk.0.attn_q.weight", 128)).unwrap().contains("found only others, such as blk.0.attn_q.weight"));
+    let wrong = error(sums("blk.0.channel_mix_value.weight", 128)).unwrap();
+    assert!(
+        wrong.contains("expected 512 columns") && wrong.contains("found 128") && wrong.contains("blk.0.channel_mix_value.weight"),
+        "{wrong}"
+    );
+    // A file may name some matrices only, and may say that nothing has reached a matrix.
+    assert_eq!(error(sums("blk.0.channel_mix_value.weight", 512)), None);
+    let zeros = ColumnSums { squares: vec![0.0; 512], counts: vec![1.0] };
+    assert_eq!(error(Arc::new(Calibration::new([("blk.0.channel_mix_value.weight".to_string(), zeros)]).unwrap())), None);
+}
+
+/// Some GGUF files have one tensor for queries, keys and values, and no output matrix beside the embedding.
+#[test]
+fn names_of_fused_and_tied_tensors_are_found() {
+    let Some(glm) = crate::support::glm4() else { return };
+    let own = measured(&glm.load(&exact()), &glm.golden().prompt(40, 1), 40);
+    let renamed = own.names().map(|name| {
+        let sums = ColumnSums { squares: own.mean_squares(name).unwrap(), counts: vec![1.0] };
+        (name.replace("attn_q.", "attn_qkv.").replace("output.weight", "token_embd.weight").replace("attn_token_embd", "attn_output"), sums)
+    });
+    let is_left = |name: &String| !name.contains("attn_k.") && !name.contains("attn_v.");
+    let renamed = Calibration::new(renamed.filter(|(name, _)| is_left(name)).collect::<Vec<_>>()).unwrap();
+    assert!(renamed.mean_squares("blk.0.attn_qkv.weight").is_some() && renamed.mean_squares("token_embd.weight").is_some());
+    let logits = |calibration: Calibration| {
+        let options = Options { quant: Some("q4_0".parse().unwrap()), calibration: Some(Arc::new(calibration)), ..exact() };
+        crate::support::logits_of(&glm.load(&options), &glm.golden().prompt(20, 2))
+    };
+    assert!(logits(own) == logits(renamed));
+}
+
+#[test]
+fn measuring_needs_the_cpu_and_a_text() {
+    let mut session = Session::new(&tiny(&exact()), 1).unwrap();
+    let refused = |session: &mut Session, tokens: &[u32]| {
+        let text = Windows { start: &[], tokens, len: 8 };
+        Calibration::measure(session, &text, "", &mut |_, _| ()).unwrap_err().to_string()
+    };
+    assert!(refused(&mut session, &[5]).contains("at least 2 tokens"));
+    session.stop_flag().store(true, std::sync::atomic::Ordering::Relaxed);
+    refused(&mut session, &[5, 6, 7]);
+    session.stop_flag().store(false, std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(session.n_free(), 1);
+    let split = Options { strategy: Some("cpu fp32 *2 -> cpu fp32".parse().unwrap()), ..exact() };
+    let mut session = Session::new(&tiny(&Options { dtype: Default::default(), ..split }), 1).unwrap();
+    assert!(refused(&mut session, &[5, 6, 7]).contains("on the CPU, with all layers on one device"));
+}
+
+/// A plan with one tensor quantises this tensor as the whole plan does.
+#[test]
+fn a_plan_may_quantise_one_tensor() {
+    let of = |plan: wingbeat::QuantPlan| tiny(&Options { quant: Some(plan), ..options("cpu") }).quantised_tensors();
+    for plan in ["q4_k", "i4-mixed", "i4,head=f16"] {
+        let plan: wingbeat::QuantPlan = plan.parse().unwrap();
+        let all = of(plan.clone());
+        assert!(all.len() > 40 && all.iter().all(|t| t.bytes < t.float_bytes), "{all:?}");
+        for tensor in all.iter().step_by(7) {
+            assert_eq!(of(plan.clone().only(tensor.tensor.clone())), std::slice::from_ref(tensor));
+        }
+        assert_eq!(of(plan.only("no such tensor")), []);
+    }
+}
