@@ -3,14 +3,16 @@
 
 use super::ExitCode;
 use super::Outcome;
+use super::calibrate::calibration;
 use super::consent::ConsentArgs;
-use super::model_options::{ORIENTATIONS, orientation, quant_values};
+use super::model_options::{ORIENTATIONS, calibrate_help, orientation, quant_values};
 use super::output::say;
 use super::progress::{Progress, Unit};
 use super::published;
 use super::target::{ForceArgs, check_folder};
 use super::threads::ThreadArgs;
 use super::values::{bytes, suggested};
+use clap::ValueHint;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::time::Instant;
@@ -20,7 +22,8 @@ use wingbeat::low_level::exec::{QuantPlan, wait};
 use wingbeat::low_level::front_end::Choice;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::session::{
-    GgufVocab, Options, StateOrientation, convert_coded, convert_gguf, is_saved, is_tuned, side_files, tuned_into_state, vocabulary,
+    GgufVocab, ModelSource, Options, StateOrientation, convert_coded, convert_gguf, is_saved, is_tuned, side_files, tuned_into_state,
+    vocabulary,
 };
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::convert::refuse_same_path;
@@ -39,6 +42,7 @@ Examples:
   wingbeat convert model.pth rwkv7-hf-folder --layout hf
   wingbeat convert model.pth model.gguf --layout gguf
   wingbeat convert glm-4-9b-folder/ model-Q4_K.gguf --layout gguf --quant q4_k,head=q6_k
+  wingbeat convert model.pth model-i4.safetensors --quant i4 --calibrate texts.txt
   wingbeat convert model.pth merged.safetensors --lora rwkv-9.pth --lora-alpha 64
   wingbeat convert tuned.pth chat.state --state-of model.pth";
 
@@ -62,13 +66,15 @@ pub struct Args {
     /// Quantise matrices to the format KIND (the same values as for `generate --quant`), so that later runs need not quantise. f16 turns the quantised weights of the input into floats. With --layout gguf: GGUF's block types, such as q4_k,head=q6_k
     #[arg(long, value_name = "KIND", value_parser = quant_values(), hide_possible_values = true)]
     quant: Option<String>,
+    #[arg(long, value_name = "FILE", help = calibrate_help(), value_hint = ValueHint::FilePath, requires = "quant", hide_short_help = true)]
+    calibrate: Option<PathBuf>,
     /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only), or gguf (a GGUF file for llama.cpp; RWKV-6, RWKV-7 and GLM-4)
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf", "gguf"])]
     layout: String,
     /// Write a folder: the weights in files of at most SIZE (256M, 1G), an index of them, and wingbeat.manifest.json with the SHA-256 of each file. Suits downloads in pieces, as in a browser
     #[arg(long, value_name = "SIZE", value_parser = bytes)]
     shard: Option<u64>,
-    /// Vocabulary file to write into the folder of --layout hf or the file of --layout gguf [default: the model's vocabulary]. With --layout gguf, none writes no vocabulary
+    /// Vocabulary file to write into the folder of --layout hf or the file of --layout gguf [default: the model's vocabulary]. With --layout gguf, none writes no vocabulary. --calibrate TEXT needs the vocabulary, too
     #[arg(hide_short_help = true, long, value_name = "FILE")]
     vocab: Option<PathBuf>,
     /// Merge the LoRA adapter at PATH (a file, or PEFT's folder) into the weights. A tensor that is whole in the adapter, not a pair lora_A and lora_B, replaces the model's tensor
@@ -78,7 +84,7 @@ pub struct Args {
     #[arg(hide_short_help = true, long, value_name = "ALPHA", requires = "lora")]
     lora_alpha: Option<f32>,
     /// Convert a tuned initial state (INPUT, with tensors blocks.N.att.time_state) into a state file for the checkpoint MODEL
-    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "shard", "vocab"])]
+    #[arg(hide_short_help = true, long, value_name = "MODEL", conflicts_with_all = ["lora", "dtype", "layout", "quant", "calibrate", "shard", "vocab"])]
     state_of: Option<PathBuf>,
     /// With --state-of: axis order of the matrices in the tuned initial state: value-key (files of RWKV's official trainer, .st files of web-rwkv) or key-value (files of trainers that write the key axis first) [default: value-key]
     #[arg(hide_short_help = true, long, value_name = "ORDER", value_parser = suggested(orientation, ORIENTATIONS), hide_possible_values = true)]
@@ -123,7 +129,7 @@ pub fn run(args: Args) -> Outcome {
         return Ok(ExitCode::SUCCESS);
     }
     let layout: Layout = args.layout.parse()?;
-    if ![Layout::HuggingFace, Layout::Gguf].contains(&layout) && args.vocab.is_some() {
+    if ![Layout::HuggingFace, Layout::Gguf].contains(&layout) && args.vocab.is_some() && args.calibrate.is_none() {
         return Err(Error::usage("--vocab needs --layout hf or --layout gguf: other layouts have no vocabulary").into());
     }
     if layout == Layout::Gguf && args.shard.is_some() {
@@ -150,7 +156,17 @@ pub fn run(args: Args) -> Outcome {
         (_, Some(_)) => side_files(&input, None)?,
         (_, None) => Vec::new(),
     };
-    let what = Conversion { dtype, layout, lora: lora.as_ref(), coded: None, gguf: None, files: &files, shard_bytes: args.shard };
+    let calibration =
+        args.calibrate.as_deref().map(|file| calibration(file, &ModelSource::Path(path.into()), &measuring(&args))).transpose()?;
+    let what = Conversion {
+        layout,
+        dtype,
+        lora: lora.as_ref(),
+        calibration: calibration.as_deref(),
+        files: &files,
+        shard_bytes: args.shard,
+        ..Conversion::default()
+    };
     let started = Instant::now();
     let mut bar = Progress::new("writing", Unit::Bytes);
     let mut show = |done, total| bar.show(done, total);
@@ -175,6 +191,13 @@ pub fn run(args: Args) -> Outcome {
         ));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Returns the options of the model that measures the importance of weights with a text.
+fn measuring(args: &Args) -> Options {
+    let lora = args.lora.clone().map(|path| (path, args.lora_alpha));
+    let vocab = args.vocab.clone().filter(|vocab| vocab != Path::new("none"));
+    Options { lora, vocab, ..Options::default() }
 }
 
 /// Returns an error if the extension of the output file belongs to a format that the layout does not write.

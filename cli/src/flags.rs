@@ -13,6 +13,7 @@ use wingbeat::low_level::sample::Setting;
 const OPTIONS: &[(&str, &str)] = &[
     ("any_weights", "--state-any"),
     ("backend", "--backend"),
+    ("calibrate", "--calibrate"),
     ("chunk", "--chunk"),
     ("context", "--context"),
     ("device", "--device"),

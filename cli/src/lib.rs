@@ -7,6 +7,7 @@ mod batch;
 mod bench;
 #[cfg(feature = "serve")]
 mod bench_serve;
+mod calibrate;
 mod ceiling;
 mod chat;
 mod classify;
@@ -32,6 +33,7 @@ mod grammar_options;
 mod help;
 #[cfg(feature = "download")]
 mod hub;
+mod imatrix;
 mod inspect;
 mod limit;
 mod lines;
@@ -135,6 +137,7 @@ enum Verb {
     #[cfg(feature = "serve")]
     BenchServe(bench_serve::Args),
     Quality(quality::Args),
+    Imatrix(imatrix::Args),
     #[cfg(feature = "download")]
     Pull(pull::Args),
     #[cfg(feature = "download")]
@@ -243,6 +246,7 @@ fn run_verb(verb: Verb) -> Outcome {
         #[cfg(feature = "serve")]
         Verb::BenchServe(args) => bench_serve::run(args),
         Verb::Quality(args) => quality::run(args),
+        Verb::Imatrix(args) => imatrix::run(args),
         #[cfg(feature = "download")]
         Verb::Pull(args) => pull::run(args),
         #[cfg(feature = "download")]

@@ -1,5 +1,6 @@
 //! Options of every subcommand that runs a model, and functions that load the model.
 
+use super::calibrate::calibration;
 use super::consent::ConsentArgs;
 use super::output::say;
 use super::progress::{Progress, Unit};
@@ -8,6 +9,7 @@ use super::threads::ThreadArgs;
 use super::values::{DEVICE_HEADING, suggested, within};
 use super::variables::{CACHE, DEVICE};
 use super::{flags, foreign};
+use clap::ValueHint;
 use clap::builder::{PathBufValueParser, StringValueParser, TypedValueParser};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
@@ -49,6 +51,8 @@ pub struct WeightArgs {
     pub dtype: String,
     #[arg(long, value_name = "KIND", help = quant_help(), value_parser = quant_values(), hide_possible_values = true)]
     pub quant: Option<String>,
+    #[arg(long, value_name = "FILE", help = calibrate_help(), value_hint = ValueHint::FilePath, requires = "quant", hide_short_help = true)]
+    pub calibrate: Option<PathBuf>,
     /// Merge the LoRA adapter at PATH (a file, or PEFT's folder) into the weights while they are loaded. `wingbeat convert --lora` writes the merged model to a file
     #[arg(long, value_name = "PATH", hide_short_help = true)]
     pub lora: Option<PathBuf>,
@@ -134,6 +138,11 @@ fn quant_help() -> String {
     format!(
         "Quantise the weights: {named}, keep (the formats of the file, also the block types of a GGUF; the default) or f16 (turn quantised weights into floats). To give a part of the model another format, add PART=FORMAT after a comma: i4,head=i8,low-rank=f16 (docs/quantisation.md lists the parts)"
     )
+}
+
+/// Returns the help text of `--calibrate`.
+pub fn calibrate_help() -> &'static str {
+    "Encode the quantised weights with regard to the importance of their columns. FILE is an importance matrix of `wingbeat imatrix` or llama-imatrix (.gguf or .dat), or a text from which the importance is measured on the CPU first"
 }
 
 /// Returns the device that the environment variable `WINGBEAT_DEVICE` names.
@@ -227,12 +236,16 @@ pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
     load_saying(source, options, &mut Vec::new())
 }
 
-/// Loads a model as [`load`] does. Prints only lines that are not in `said`, and adds them. So several variants of a model name their device once.
-pub fn load_saying(source: &ModelSource, options: &Options, said: &mut Vec<String>) -> Result<Model> {
+/// Loads a model as [`load`] does, without a word.
+pub fn load_quietly(source: &ModelSource, options: &Options) -> Result<Model> {
     let source = &resolved(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
-    let model = Model::load(source, options, &mut |done, total| bar.show(done, total))?;
-    drop(bar);
+    Model::load(source, options, &mut |done, total| bar.show(done, total))
+}
+
+/// Loads a model as [`load`] does. Prints only lines that are not in `said`, and adds them. So several variants of a model name their device once.
+pub fn load_saying(source: &ModelSource, options: &Options, said: &mut Vec<String>) -> Result<Model> {
+    let model = load_quietly(source, options)?;
     let notes = model.notes().iter().map(|note| format!("note: {}", flags::in_text(note)));
     for line in notes.chain([format!("device: {}", model.device().why)]) {
         if !said.contains(&line) {
@@ -298,7 +311,9 @@ impl WeightArgs {
         }
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         let lora = self.lora.clone().map(|path| (path, self.lora_alpha));
-        load(source, &Options { dtype, quant, strategy, output, lora, ..self.run.options(self.vocab.clone())? })
+        let options = Options { dtype, quant, strategy, output, lora, ..self.run.options(self.vocab.clone())? };
+        let calibration = self.calibrate.as_deref().map(|path| calibration(path, source, &options)).transpose()?;
+        load(source, &Options { calibration, ..options })
     }
 
     /// Loads a model for vectors beside a model with an adapter. The adapter does not apply to it.
@@ -331,10 +346,10 @@ fn quant(text: &str) -> std::result::Result<String, String> {
     text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| format!("{}; hint: {}", e.message, hint(&e)))
 }
 
-fn epsilon(text: &str) -> std::result::Result<f32, String> {
+pub fn epsilon(text: &str) -> std::result::Result<f32, String> {
     text.parse().ok().filter(|e: &f32| *e > 0.0 && e.is_finite()).ok_or_else(|| "expected a positive number".into())
 }
 
-fn rope_theta(text: &str) -> std::result::Result<f64, String> {
+pub fn rope_theta(text: &str) -> std::result::Result<f64, String> {
     text.parse().ok().filter(|x: &f64| *x > 1.0 && x.is_finite()).ok_or_else(|| "expected a number above 1".into())
 }

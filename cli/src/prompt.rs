@@ -127,6 +127,11 @@ impl InputArgs {
         }
     }
 
+    /// Returns the name of the input: the path of its file, or `text`.
+    pub fn name(&self) -> String {
+        self.text.file.as_deref().filter(|path| !is_standard(path)).map_or_else(|| "text".into(), |path| path.display().to_string())
+    }
+
     /// Reads the input as [`read`](Self::read) does. A missing input is an error.
     ///
     /// # Errors

@@ -1,30 +1,36 @@
 //! `quality`: compares models in several weight formats with a reference model, on a text.
 
+mod by_matrix;
 mod report;
 
 use super::ExitCode;
+use super::calibrate::{calibration, start_and_rest, window};
 use super::consent::ConsentArgs;
-use super::model_options::{self, RunArgs};
+use super::model_options::{self, RunArgs, calibrate_help};
 use super::output::Output;
 use super::progress::{Progress, Unit};
-use super::prompt::{GivenInput, InputArgs, LastNewline};
+use super::prompt::{InputArgs, LastNewline};
 use super::values::{OUTPUT, within};
 use super::{Failure, Outcome, signals};
 use crate::report::{ModelReport, device_of};
-use report::{QualityReport, VariantReport, WeightsReport};
+use by_matrix::ByMatrix;
+use clap::ValueHint;
+use report::{ByMatrixReport, QualityReport, VariantReport, WeightsReport};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::quant::Float;
-use wingbeat::low_level::session::{Model, ModelSource, Options, Prompt, Session, Windows, quality};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Session, Windows, quality};
 
 const EXAMPLES: &str = "\
 Examples:
   wingbeat quality -m model.pth -f wikitext.txt
   wingbeat quality -m model.pth -f wikitext.txt --dtype f16 --against f32 --json
   wingbeat quality -m model.pth -f wikitext.txt --strategy \"cpu fp16i4 *10 -> cpu fp16i8\"
-  wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16";
+  wingbeat quality -m model.pth -f wikitext.txt --dtype auto --state-dtype f16
+  wingbeat quality -m model.pth -f wikitext.txt --quant i4 --calibrate imatrix.gguf
+  wingbeat quality -m model.pth -f wikitext.txt --quant i4 --by-matrix";
 
 /// The heading of the options about the comparison in `--help`.
 const VARIANTS: &str = "Comparison";
@@ -61,6 +67,11 @@ pub struct Args {
     /// Quantised weights to compare with the reference: i8, i4-mixed, … (the same values as for `generate --quant`); repeatable
     #[arg(long, value_name = "KIND", value_parser = model_options::quant_values(), hide_possible_values = true, help_heading = VARIANTS)]
     quant: Vec<String>,
+    #[arg(long, value_name = "FILE", help = calibrate_help(), value_hint = ValueHint::FilePath, help_heading = VARIANTS, hide_short_help = true)]
+    calibrate: Option<PathBuf>,
+    /// Quantise one matrix at a time, and list what each costs, sorted by the loss per byte saved. Needs exactly one --quant
+    #[arg(long, help_heading = VARIANTS, requires = "quant", conflicts_with_all = ["dtype", "strategy"])]
+    by_matrix: bool,
     /// Placement of layers on devices to compare with the reference (the same values as for `generate --strategy`); repeatable
     #[arg(help_heading = VARIANTS, hide_short_help = true, long, value_name = "STRING", conflicts_with = "device")]
     strategy: Vec<String>,
@@ -73,9 +84,6 @@ pub struct Args {
     #[command(flatten)]
     run: RunArgs,
 }
-
-/// The default maximum number of tokens in a window of the text.
-const WINDOW: usize = 2048;
 
 /// A model to compare with the reference: the name of its row in the table, and its options.
 struct Variant {
@@ -91,10 +99,11 @@ impl Variant {
     }
 }
 
-/// Returns the variants that the flags name. Without such flags, returns one variant for each weight format other than the reference's.
-fn variants(args: &Args, plain: &Options, reference: &Model) -> Result<Vec<Variant>> {
+/// Returns the variants that the flags name. Without such flags, returns one variant for each weight format other than the reference's. Quantised variants
+/// have the options `quantised`, and others the options `plain`.
+fn variants(args: &Args, plain: &Options, quantised: &Options, reference: &Model) -> Result<Vec<Variant>> {
     let of_dtype = |kind: &str| Ok(Variant::new(kind, Options { dtype: kind.parse()?, ..plain.clone() }));
-    let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..plain.clone() }));
+    let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..quantised.clone() }));
     let of_strategy = |text: &str| Ok(Variant::new(text, Options { strategy: Some(text.parse()?), ..plain.clone() }));
     let floats = args.dtype.iter().map(|d| of_dtype(d)).chain(args.quant.iter().map(|q| of_quant(q)));
     let asked: Vec<Variant> = floats.chain(args.strategy.iter().map(|s| of_strategy(s))).collect::<Result<_>>()?;
@@ -116,12 +125,16 @@ pub fn run(args: Args) -> Outcome {
     let mut reference = Session::new(&model, 1)?;
     reference.model().check_speaks()?;
     signals::stop_on_interrupt(&reference.stop_flag());
-    let (start, tokens) = text(&reference, given)?;
-    let most = model.context().map_or(WINDOW, |context| context.min(WINDOW));
-    let windows = Windows { start: &start, tokens: &tokens, len: args.window.map_or(most, |n| n as usize) };
+    let (start, tokens) = start_and_rest(&reference, given)?;
+    let windows = Windows { start: &start, tokens: &tokens, len: window(&model, args.window) };
+    let calibration = args.calibrate.as_deref().map(|file| calibration(file, &source, &plain)).transpose()?;
+    let quantised = Options { calibration, ..plain.clone() };
+    if args.by_matrix {
+        return by_matrix(&args, &source, &quantised, &mut reference, &windows);
+    }
 
     let mut table = QualityTable { out: Output::new(false), json: args.json, report: None };
-    for Variant { name, options } in variants(&args, &plain, &model)? {
+    for Variant { name, options } in variants(&args, &plain, &quantised, &model)? {
         let variant = model_options::load_saying(&source, &options, &mut said)?;
         let mut session = Session::new(&variant, 1)?;
         let mut bar = Progress::new("comparing", Unit::Tokens);
@@ -145,15 +158,27 @@ pub fn run(args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns two lists of token ids: the vocabulary's start tokens, such as a begin-of-text token, and the rest of the text. Every window begins with
-/// the start tokens. The first list is empty if the input does not begin with the start tokens.
-fn text(session: &Session, given: GivenInput) -> Result<(Vec<u32>, Vec<u32>)> {
-    let start = session.model().vocab().map_or_else(|| Ok(Vec::new()), |vocab| vocab.encode_prompt(b""))?;
-    let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
-    Ok(match tokens.strip_prefix(start.as_slice()) {
-        Some(own) => (start, own.to_vec()),
-        None => (Vec::new(), tokens),
-    })
+/// Compares the model with one quantised matrix at a time.
+fn by_matrix(args: &Args, source: &ModelSource, options: &Options, reference: &mut Session, windows: &Windows<'_>) -> Outcome {
+    let [plan] = args.quant.as_slice() else {
+        let text = format!("--by-matrix compares the matrices of one --quant, found {}", args.quant.len());
+        return Err(Error::usage(text).hint("give one --quant").into());
+    };
+    let compared = ByMatrix { source, options, plan: &plan.parse()?, windows };
+    let model = reference.model().clone();
+    let device = device_of(model.device(), args.run.on.backend()?);
+    let report = compared.measure(reference, |all, perplexity| ByMatrixReport {
+        version: env!("CARGO_PKG_VERSION"),
+        model: ModelReport::from(&model),
+        device,
+        n: 0,
+        window: windows.len,
+        n_windows: windows.count(),
+        reference: WeightsReport::new(args.against.as_str(), &model, perplexity),
+        all,
+        tensors: Vec::new(),
+    })?;
+    by_matrix::print(&report, args.json)
 }
 
 /// The printed result: a table whose rows are printed as soon as their numbers are known, or one JSON object at the end.

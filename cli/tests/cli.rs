@@ -1,5 +1,6 @@
 //! Tests the program as a shell uses it: printed text, JSON, exit codes, and hostile or missing input.
 
+mod calibrate;
 pub mod files;
 mod generate;
 mod measure;
@@ -11,7 +12,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-const VERBS: [&str; 17] = [
+const VERBS: [&str; 18] = [
     "generate",
     "chat",
     "batch",
@@ -24,6 +25,7 @@ const VERBS: [&str; 17] = [
     "doctor",
     "bench",
     "quality",
+    "imatrix",
     "classify",
     "embed",
     "rerank",

@@ -277,8 +277,8 @@ fn careless_commands_are_told_what_is_wrong_and_where() {
 
 #[test]
 fn an_unknown_flag_is_followed_by_the_usage_in_lines_of_its_own() {
-    let output = run(&words("generate --frobnicate"));
-    let expected = "error: --frobnicate: unknown flag (--help-all lists all flags)\n\nUsage: wingbeat generate [OPTIONS] [TEXT]\n\n\
+    let output = run(&words("generate --zzyzx"));
+    let expected = "error: --zzyzx: unknown flag (--help-all lists all flags)\n\nUsage: wingbeat generate [OPTIONS] [TEXT]\n\n\
                     For more information, try '--help'.\n";
     assert_eq!((code(&output), stderr(&output).as_str()), (2, expected));
 }

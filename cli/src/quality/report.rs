@@ -2,7 +2,7 @@
 
 use crate::report::{DeviceReport, ModelReport};
 use serde::Serialize;
-use wingbeat::low_level::session::{Model, Quality};
+use wingbeat::low_level::session::{Model, Quality, QuantisedTensor};
 
 #[derive(Debug, Clone, Serialize)]
 pub struct QualityReport {
@@ -70,6 +70,58 @@ impl VariantReport {
             kl_p99: q.kl_p99,
             kl_max: q.kl_max,
             agreement_percent: q.agreement_percent,
+        }
+    }
+}
+
+/// The JSON of `quality --by-matrix`.
+#[derive(Debug, Clone, Serialize)]
+pub struct ByMatrixReport {
+    pub version: &'static str,
+    /// The model with the weights of the reference format.
+    pub model: ModelReport,
+    pub device: DeviceReport,
+    pub n: usize,
+    pub window: usize,
+    pub n_windows: usize,
+    pub reference: WeightsReport,
+    /// The model with all tensors quantised.
+    pub all: VariantReport,
+    /// One entry per quantised tensor, with all other tensors as in the reference. Sorted by `loss_percent_per_mib`, the largest first.
+    pub tensors: Vec<TensorReport>,
+}
+
+/// The loss through one quantised tensor, and the bytes that it saves.
+#[derive(Debug, Clone, Serialize)]
+pub struct TensorReport {
+    pub tensor: String,
+    pub format: &'static str,
+    pub bytes: u64,
+    /// The bytes that the format saves, compared with f16.
+    pub bytes_saved: u64,
+    pub loss_percent: f64,
+    pub kl_mean: f64,
+    pub kl_p99: f64,
+    pub kl_max: f64,
+    pub agreement_percent: f64,
+    /// `loss_percent` divided by the saved MiB.
+    pub loss_percent_per_mib: f64,
+}
+
+impl TensorReport {
+    pub fn new(t: QuantisedTensor, q: &Quality) -> TensorReport {
+        let bytes_saved = t.float_bytes.saturating_sub(t.bytes);
+        TensorReport {
+            tensor: t.tensor,
+            format: t.format,
+            bytes: t.bytes,
+            bytes_saved,
+            loss_percent: q.loss_percent(),
+            kl_mean: q.kl_mean,
+            kl_p99: q.kl_p99,
+            kl_max: q.kl_max,
+            agreement_percent: q.agreement_percent,
+            loss_percent_per_mib: q.loss_percent() / (bytes_saved.max(1) as f64 / f64::from(1 << 20)),
         }
     }
 }
