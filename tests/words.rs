@@ -63,7 +63,9 @@ fn groups_equal_their_twins() {
 #[test]
 fn cooperative_matrices_equal_their_twins() {
     match adapter() {
-        Some(a) if a.cooperative.is_some() => all_words(Formats::All, |c| Caps { cooperative: a.cooperative, ..caps(c, Class::Groups) }, true),
+        Some(a) if a.cooperative.is_some() => {
+            all_words(Formats::All, |c| Caps { cooperative: a.cooperative, ..caps(c, Class::Groups) }, true)
+        }
         _ => eprintln!("SKIPPED: the adapter has no cooperative matrices"),
     }
 }

@@ -3,7 +3,7 @@
 use super::Executor;
 use super::stored::StoredMatrix;
 use crate::error::{Error, Result, filled};
-use crate::quant::{Affine, Axis, Coded, EncodedRows, Scaling, Survey, WEIGHTS_PER_BLOCK, encode_rows, padded};
+use crate::quant::{Affine, Axis, Coded, EncodedRows, RowEncoder, Scaling, Survey, WEIGHTS_PER_BLOCK, padded};
 use crate::tape::{Initial, MatrixPart, MatrixSpec, Section, Source, State, Tape, VectorSpec};
 use crate::tensor::View;
 use half::f16;
@@ -100,8 +100,9 @@ pub fn encode_part(
     if write_stored(part, axis, first, rows, source, &mut encoded, write)? {
         return Ok(());
     }
+    let encoder = RowEncoder { format: part.format, axis, affine, importance: part.importance.as_deref() };
     read_part(part, MatrixValues::Numbers, first, rows, source, &mut |row, numbers| {
-        encode_rows(part.format, axis, affine, part.importance.as_deref(), row, numbers, padded(part.k), &mut encoded)?;
+        encoder.encode(row, numbers, padded(part.k), &mut encoded)?;
         write(row, &encoded)
     })
 }

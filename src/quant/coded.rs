@@ -175,7 +175,7 @@ impl<'a> Coded<'a> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Affine, EncodedRows, FORMATS, Survey, encode_rows};
+    use super::super::{Affine, EncodedRows, FORMATS, RowEncoder, Survey};
     use super::*;
 
     /// Encodes a matrix of odd width in slices. Returns its coding, its bytes and the decoded weights.
@@ -189,7 +189,8 @@ mod tests {
             let affine: Affine = survey.done().unwrap();
             let mut padded_rows: Vec<f32> = slice.chunks(k).flat_map(|row| [row, &vec![0.0; padded(k) - k]].concat()).collect();
             let mut encoded = EncodedRows::default();
-            encode_rows(format, axis, Some(&affine), None, 0, &mut padded_rows, padded(k), &mut encoded).unwrap();
+            let encoder = RowEncoder { affine: Some(&affine), ..RowEncoder::new(format, axis) };
+            encoder.encode(0, &mut padded_rows, padded(k), &mut encoded).unwrap();
             let own = if format.scaling() == Scaling::Affine { affine.stored(0, rows / slices, padded(k)) } else { encoded.scales };
             let mut decoded = vec![0.0; rows / slices * padded(k)];
             format.decode(&encoded.codes, &mut decoded);

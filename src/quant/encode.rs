@@ -14,69 +14,79 @@ pub struct EncodedRows {
     pub scales: Vec<f16>,
 }
 
-/// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
-/// scales, the weights in `rows` are overwritten: their offsets are subtracted, and they are divided by their scales.
-///
-/// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`]. `affine` has the scales and offsets of
-/// the whole matrix. Only formats with [`Scaling::Affine`] use `affine`. `importance` has one number per column: the search for the scales of blocks
-/// along rows counts errors of a weight as much. Weights of a block along a column have the same input, so they always count alike.
-///
-/// # Errors
-///
-/// `Model` if a weight is not finite or too large for the format.
-///
-/// # Panics
-///
-/// Panics if the format's scaling is [`Scaling::Affine`] and `affine` is `None`.
-pub fn encode_rows(
-    format: &dyn Format,
-    axis: Axis,
-    affine: Option<&Affine>,
-    importance: Option<&[f32]>,
-    first: usize,
-    rows: &mut [f32],
-    k: usize,
-    out: &mut EncodedRows,
-) -> Result<()> {
-    out.codes.clear();
-    out.scales.clear();
-    if let (Some(blocks), Axis::Row) = (format.file_blocks(), axis) {
-        let encoded = rows.par_chunks(k).map(|row| {
-            let mut own = EncodedRows::default();
-            blocks.encode_row(row, importance, &mut own).map(|()| own)
-        });
-        for row in encoded.collect::<Result<Vec<_>>>()? {
-            out.codes.extend(row.codes);
-            out.scales.extend(row.scales);
-        }
-        return Ok(());
+/// How the rows of a matrix are encoded.
+pub struct RowEncoder<'a> {
+    pub format: &'a dyn Format,
+    pub axis: Axis,
+    /// The scales and offsets of the whole matrix, for formats with [`Scaling::Affine`].
+    pub affine: Option<&'a Affine>,
+    /// One number per column: the search for the scales of blocks along rows counts errors of a weight as much. Weights of a block along a column have the
+    /// same input, so they always count alike.
+    pub importance: Option<&'a [f32]>,
+}
+
+impl<'a> RowEncoder<'a> {
+    /// Returns the encoder for a format in which all columns count alike. A format with [`Scaling::Affine`] also needs [`affine`](Self::affine).
+    pub fn new(format: &'a dyn Format, axis: Axis) -> Self {
+        RowEncoder { format, axis, affine: None, importance: None }
     }
-    let scaled = match (format.scaling(), axis) {
-        (Scaling::None, _) => return format.encode(rows, &mut out.codes),
-        (Scaling::Affine, _) => {
-            let affine = affine.expect("surveyed before");
-            rows.par_chunks_mut(k).enumerate().for_each(|(i, row)| affine.normalise(first + i, row));
-            Ok(vec![])
+
+    /// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
+    /// scales, the weights in `rows` are overwritten: their offsets are subtracted, and they are divided by their scales.
+    ///
+    /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a weight is not finite or too large for the format.
+    ///
+    /// # Panics
+    ///
+    /// Panics if the format's scaling is [`Scaling::Affine`] and `affine` is `None`.
+    pub fn encode(&self, first: usize, rows: &mut [f32], k: usize, out: &mut EncodedRows) -> Result<()> {
+        let (format, axis) = (self.format, self.axis);
+        out.codes.clear();
+        out.scales.clear();
+        if let (Some(blocks), Axis::Row) = (format.file_blocks(), axis) {
+            let encoded = rows.par_chunks(k).map(|row| {
+                let mut own = EncodedRows::default();
+                blocks.encode_row(row, self.importance, &mut own).map(|()| own)
+            });
+            for row in encoded.collect::<Result<Vec<_>>>()? {
+                out.codes.extend(row.codes);
+                out.scales.extend(row.scales);
+            }
+            return Ok(());
         }
-        (Scaling::Blocks, Axis::Row) => {
-            let len = format.block();
-            let own = |block: usize| importance.map(|importance| &importance[block * len..k.min((block + 1) * len)]);
-            let divided = |(i, block): (usize, &mut [f32])| divide(format, block, own(i));
-            let one = |row: &mut [f32]| row.chunks_mut(len).enumerate().map(divided).collect::<Result<Vec<_>>>();
-            rows.par_chunks_mut(k).map(one).collect::<Result<Vec<_>>>()
-        }
-        (Scaling::Blocks, Axis::Column) => rows.par_chunks_mut(WEIGHTS_PER_BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect(),
-    };
-    out.scales = scaled?.concat();
-    let codes: Result<Vec<Vec<u8>>> = rows
-        .par_chunks(k)
-        .map(|row| {
-            let mut codes = Vec::with_capacity(format.size_bytes(k));
-            format.encode(row, &mut codes).map(|()| codes)
-        })
-        .collect();
-    codes?.iter().for_each(|row| out.codes.extend_from_slice(row));
-    Ok(())
+        let scaled = match (format.scaling(), axis) {
+            (Scaling::None, _) => return format.encode(rows, &mut out.codes),
+            (Scaling::Affine, _) => {
+                let affine = self.affine.expect("surveyed before");
+                rows.par_chunks_mut(k).enumerate().for_each(|(i, row)| affine.normalise(first + i, row));
+                Ok(vec![])
+            }
+            (Scaling::Blocks, Axis::Row) => {
+                let len = format.block();
+                let own = |block: usize| self.importance.map(|importance| &importance[block * len..k.min((block + 1) * len)]);
+                let divided = |(i, block): (usize, &mut [f32])| divide(format, block, own(i));
+                let one = |row: &mut [f32]| row.chunks_mut(len).enumerate().map(divided).collect::<Result<Vec<_>>>();
+                rows.par_chunks_mut(k).map(one).collect::<Result<Vec<_>>>()
+            }
+            (Scaling::Blocks, Axis::Column) => {
+                rows.par_chunks_mut(WEIGHTS_PER_BLOCK * k).map(|rows| divide_columns(format, rows, k)).collect()
+            }
+        };
+        out.scales = scaled?.concat();
+        let codes: Result<Vec<Vec<u8>>> = rows
+            .par_chunks(k)
+            .map(|row| {
+                let mut codes = Vec::with_capacity(format.size_bytes(k));
+                format.encode(row, &mut codes).map(|()| codes)
+            })
+            .collect();
+        codes?.iter().for_each(|row| out.codes.extend_from_slice(row));
+        Ok(())
+    }
 }
 
 /// Divides the weights of a block by the block's scale and returns the scale. The scale is rounded to f16 before the division.

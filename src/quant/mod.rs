@@ -32,7 +32,7 @@ pub use affine::{Affine, Survey};
 pub use block_scales::{BlockLayout, WEIGHTS_PER_BLOCK};
 pub use coded::{Coded, Coding};
 pub use codes::Decode;
-pub use encode::{EncodedRows, encode_rows};
+pub use encode::{EncodedRows, RowEncoder};
 pub(crate) use f16::F16;
 pub(crate) use f32::F32;
 pub use float::Float;

@@ -19,7 +19,7 @@ fn affine(format: &dyn Format, numbers: &[f32], rows: usize, k: usize) -> Option
 fn encoded(format: &dyn Format, axis: Axis, numbers: &[f32], rows: usize, k: usize) -> (Vec<u8>, Scales) {
     let affine = affine(format, numbers, rows, k);
     let mut out = EncodedRows::default();
-    encode_rows(format, axis, affine.as_ref(), None, 0, &mut numbers.to_vec(), k, &mut out).unwrap();
+    RowEncoder { affine: affine.as_ref(), ..RowEncoder::new(format, axis) }.encode(0, &mut numbers.to_vec(), k, &mut out).unwrap();
     if let Some(affine) = affine {
         out.scales = affine.stored(0, rows, k);
     }
@@ -101,7 +101,9 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
         }
         // Every number has the same code in the transposed matrix.
         let mut columns = EncodedRows::default();
-        encode_rows(format, Axis::Row, Some(&affine.transposed()), None, 0, &mut transposed.clone(), rows, &mut columns).unwrap();
+        let affine = affine.transposed();
+        let encoder = RowEncoder { affine: Some(&affine), ..RowEncoder::new(format, Axis::Row) };
+        encoder.encode(0, &mut transposed.clone(), rows, &mut columns).unwrap();
         assert!((0..rows * k).all(|i| columns.codes[i % k * rows + i / k] == codes[i]), "{rows}x{k}");
     }
 }
@@ -237,7 +239,7 @@ fn a_number_too_large_is_refused() {
     for &format in FORMATS.iter().filter(|f| f.scaling() == Scaling::Blocks) {
         for x in [1e12, f32::NAN, f32::INFINITY] {
             let mut row = [1.0, x, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0];
-            let error = encode_rows(format, Axis::Row, None, None, 0, &mut row, 8, &mut EncodedRows::default()).unwrap_err();
+            let error = RowEncoder::new(format, Axis::Row).encode(0, &mut row, 8, &mut EncodedRows::default()).unwrap_err();
             assert!(error.to_string().contains(format.name()), "{error}");
         }
     }
@@ -279,7 +281,9 @@ fn importance_moves_errors_to_unimportant_columns() {
         let importance: Vec<f32> = (0..k).map(|j| if j % 11 == 3 { 40.0 } else { 0.1 + (j * 37 % 10) as f32 / 50.0 }).collect();
         let error = |importance_used: Option<&[f32]>| -> f64 {
             let mut out = EncodedRows::default();
-            encode_rows(format, Axis::Row, None, importance_used, 0, &mut w.clone(), k, &mut out).unwrap();
+            RowEncoder { importance: importance_used, ..RowEncoder::new(format, Axis::Row) }
+                .encode(0, &mut w.clone(), k, &mut out)
+                .unwrap();
             let scales = Scales::new(format, Axis::Row, &out.scales, rows);
             let weights = Weights { format, k, codes: &out.codes, scales: &scales };
             let mut row = vec![0.0; k];
@@ -314,7 +318,7 @@ fn an_unimportant_block_keeps_its_weights() {
         let w: Vec<f32> = numbers(k).iter().map(|x| x / 100.0).collect();
         let importance: Vec<f32> = (0..k).map(|j| if j < 256 { 1e-3 } else { 2.0 }).collect();
         let mut out = EncodedRows::default();
-        encode_rows(format, Axis::Row, None, Some(&importance), 0, &mut w.clone(), k, &mut out).unwrap();
+        RowEncoder { importance: Some(&importance), ..RowEncoder::new(format, Axis::Row) }.encode(0, &mut w.clone(), k, &mut out).unwrap();
         let scales = Scales::new(format, Axis::Row, &out.scales, 1);
         let mut row = vec![0.0; k];
         Weights { format, k, codes: &out.codes, scales: &scales }.row(0, &mut row);

@@ -3,7 +3,7 @@
 //! The formats of `quant` define the codes of a block. This module only divides a stream of numbers into blocks.
 
 use crate::error::{Error, Result};
-use crate::quant::{Axis, Coded, EncodedRows, FileBlocks, Format, encode_rows};
+use crate::quant::{Axis, Coded, EncodedRows, FileBlocks, Format, RowEncoder};
 use crate::tensor::{DType, View};
 use half::f16;
 use std::io::{self, Write};
@@ -35,7 +35,7 @@ impl BlockType {
     }
 
     /// Writes a matrix. If the matrix is already stored with the same codes, writes exactly the same weights. `importance` has one number per column, as
-    /// [`encode_rows`] needs it.
+    /// [`RowEncoder`] needs it.
     ///
     /// # Errors
     ///
@@ -110,7 +110,8 @@ impl BlockSink<'_> {
         let mut numbers: Vec<f32> = self.waiting.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         self.waiting.clear();
         let mut encoded = EncodedRows::default();
-        encode_rows(self.blocks.format, Axis::Row, None, self.importance, 0, &mut numbers, self.width, &mut encoded)?;
+        let encoder = RowEncoder { importance: self.importance, ..RowEncoder::new(self.blocks.format, Axis::Row) };
+        encoder.encode(0, &mut numbers, self.width, &mut encoded)?;
         let bytes = self.blocks.packed(&encoded.codes, &encoded.scales, numbers.len());
         self.out.write_all(&bytes).map_err(|e| Error::io(e, Path::new("output")))
     }
@@ -159,7 +160,7 @@ mod tests {
             blocks.write(&View::dense(DType::F32, &[n / 256, 256], &bytes).unwrap(), None, &mut written).unwrap();
             assert_eq!((Some(written.len()), blocks.dtype.block()), (blocks.dtype.bytes_of(n), Some((blocks.block_len(), block_bytes))));
             let (mut expected, mut found) = (EncodedRows::default(), EncodedRows::default());
-            encode_rows(format, Axis::Row, None, None, 0, &mut numbers.clone(), 256, &mut expected).unwrap();
+            RowEncoder::new(format, Axis::Row).encode(0, &mut numbers.clone(), 256, &mut expected).unwrap();
             written.chunks(block_bytes).for_each(|block| blocks.blocks.repack(block, &mut found));
             // Items are compared as bits: two bytes may be the bits of a NaN.
             let bits = |rows: &EncodedRows| rows.scales.iter().map(|item| item.to_bits()).collect::<Vec<_>>();
