@@ -39,8 +39,9 @@ rm -rf "$out"
 
 if [ "$profile" = release ]; then
   # From npm: Debian's version 108 stores the table of JavaScript's values in the wrong place, and the module does not start.
+  # --reorder-functions gives the smallest numbers to the functions that are called most, which saves 9 kB in brotli.
   step "wasm-opt"
-  web/node_modules/.bin/wasm-opt -O3 --enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int \
+  web/node_modules/.bin/wasm-opt -O3 --reorder-functions --enable-simd --enable-bulk-memory --enable-sign-ext --enable-mutable-globals --enable-nontrapping-float-to-int \
     --enable-reference-types --enable-multivalue "$out/wingbeat_bg.wasm" -o "$out/optimised.wasm"
   mv "$out/optimised.wasm" "$out/wingbeat_bg.wasm"
 fi
