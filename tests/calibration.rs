@@ -56,7 +56,7 @@ fn the_head_has_the_mean_squares_of_the_hidden_states() {
     }
 }
 
-/// The names and sizes are those of the matrices in a GGUF file of the same model.
+/// Names and sizes equal the names and sizes of the matrices in a GGUF file of the same model.
 #[test]
 fn every_matrix_of_a_gguf_file_is_measured() {
     let folder = tempfile::tempdir().unwrap();
@@ -68,7 +68,7 @@ fn every_matrix_of_a_gguf_file_is_measured() {
         let file = std::fs::read(&out).unwrap();
         let names: BTreeSet<&str> = found.names().collect();
         assert!(names.len() > 20 && names.contains("output.weight") && !names.contains("token_embd.weight"), "{names:?}");
-        // A name stands in the file's header after its length.
+        // The file's header has a name after the name's length.
         let is_listed = |name: &str| {
             let text = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
             file.windows(text.len()).any(|window| window == text)

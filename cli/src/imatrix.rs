@@ -1,8 +1,7 @@
 //! `imatrix`: measures the importance of a model's weights on a text, and writes it to a file.
 
 use super::calibrate::{Measured, measure, on_cpu};
-use super::consent::ConsentArgs;
-use super::model_options::{self, epsilon, rope_theta};
+use super::model_options::{self, SourceArgs, epsilon, rope_theta};
 use super::output::{Output, say};
 use super::prompt::{InputArgs, LastNewline};
 use super::target::ForceArgs;
@@ -38,10 +37,7 @@ pub struct Args {
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]
-    consent: ConsentArgs,
-    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
-    #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
-    vocab: Option<PathBuf>,
+    source: SourceArgs,
     /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true, help_heading = "Model")]
     rope_theta: Option<f64>,
@@ -83,7 +79,8 @@ pub fn run(args: Args) -> Outcome {
     let name = args.input.name();
     let given = args.input.require(LastNewline::Keep)?;
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
-    let options = Options { vocab: args.vocab, rope_theta: args.rope_theta, group_norm_eps: args.group_norm_eps, ..Options::default() };
+    let options =
+        Options { vocab: args.source.vocab, rope_theta: args.rope_theta, group_norm_eps: args.group_norm_eps, ..Options::default() };
     let model = model_options::load(&source, &on_cpu(&options))?;
     let Measured { calibration, n_tokens, window } = measure(&model, given, args.window, &name)?;
     calibration.write(&args.output)?;

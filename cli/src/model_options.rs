@@ -39,6 +39,17 @@ pub struct ModelArgs {
     pub state_any: bool,
 }
 
+/// The options beside `--model` of a verb that measures a model and chooses its weight formats itself.
+#[derive(clap::Args)]
+#[command(next_help_heading = "Model")]
+pub struct SourceArgs {
+    #[command(flatten)]
+    consent: ConsentArgs,
+    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
+    #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
+    pub vocab: Option<PathBuf>,
+}
+
 /// The options that determine how the weights of a model are stored, and how the model runs.
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]

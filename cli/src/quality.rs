@@ -5,8 +5,7 @@ mod report;
 
 use super::ExitCode;
 use super::calibrate::{calibration, start_and_rest, window};
-use super::consent::ConsentArgs;
-use super::model_options::{self, RunArgs, calibrate_help};
+use super::model_options::{self, RunArgs, SourceArgs, calibrate_help};
 use super::output::Output;
 use super::progress::{Progress, Unit};
 use super::prompt::{InputArgs, LastNewline};
@@ -15,13 +14,13 @@ use super::{Failure, Outcome, signals};
 use crate::report::{ModelReport, device_of};
 use by_matrix::ByMatrix;
 use clap::ValueHint;
-use report::{ByMatrixReport, QualityReport, VariantReport, WeightsReport};
+use report::{ByMatrixReport, ComparisonReport, QualityReport, VariantReport, WeightsReport};
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::quant::Float;
-use wingbeat::low_level::session::{Model, ModelSource, Options, Session, Windows, quality};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Quality, Session, Windows, quality};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -54,10 +53,7 @@ pub struct Args {
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]
-    consent: ConsentArgs,
-    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
-    #[arg(hide_short_help = true, value_parser = model_options::vocab_values(), hide_possible_values = true, long, value_name = "PATH", help_heading = "Model")]
-    vocab: Option<PathBuf>,
+    source: SourceArgs,
     /// Number type of the reference's weights: f16, f32 or auto. With auto, a matrix is f16 if all its values are in the range of f16, else f32
     #[arg(help_heading = VARIANTS, hide_possible_values = true, long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "f16", "f32"])]
     against: String,
@@ -118,7 +114,7 @@ pub fn run(args: Args) -> Outcome {
     let given = args.input.require(LastNewline::Keep)?;
     args.run.measure_once()?;
     let source = args.model.clone().map_or(ModelSource::Embedded, ModelSource::Path);
-    let plain = args.run.options(args.vocab.clone())?;
+    let plain = args.run.options(args.source.vocab.clone())?;
     let against = Options { dtype: args.against.parse()?, state_dtype: Float::F32, ..plain.clone() };
     let mut said = Vec::new();
     let model = model_options::load_saying(&source, &against, &mut said)?;
@@ -141,16 +137,7 @@ pub fn run(args: Args) -> Outcome {
         let q = quality(&mut reference, &mut session, &windows, &mut |done, total| bar.show(done as u64, total as u64))?;
         drop(bar);
         if table.report.is_none() {
-            table.begin(QualityReport {
-                version: env!("CARGO_PKG_VERSION"),
-                model: ModelReport::from(&model),
-                device: device_of(model.device(), args.run.on.backend()?),
-                n: q.n,
-                window: windows.len,
-                n_windows: windows.count(),
-                reference: WeightsReport::new(args.against.as_str(), &model, q.reference_perplexity),
-                variants: Vec::new(),
-            })?;
+            table.begin(QualityReport { comparison: comparison(&args, &model, &windows, &q)?, variants: Vec::new() })?;
         }
         table.row(VariantReport::new(name, &variant, &q))?;
     }
@@ -165,20 +152,22 @@ fn by_matrix(args: &Args, source: &ModelSource, options: &Options, reference: &m
         return Err(Error::usage(text).hint("give one --quant").into());
     };
     let compared = ByMatrix { source, options, plan: &plan.parse()?, windows };
-    let model = reference.model().clone();
-    let device = device_of(model.device(), args.run.on.backend()?);
-    let report = compared.measure(reference, |all, perplexity| ByMatrixReport {
+    let (q, all, tensors) = compared.measure(reference)?;
+    let comparison = comparison(args, reference.model(), windows, &q)?;
+    by_matrix::print(&ByMatrixReport { comparison, all, tensors }, args.json)
+}
+
+/// Describes a comparison with the model `reference`. `q` is its result for any variant.
+fn comparison(args: &Args, reference: &Model, windows: &Windows<'_>, q: &Quality) -> Result<ComparisonReport> {
+    Ok(ComparisonReport {
         version: env!("CARGO_PKG_VERSION"),
-        model: ModelReport::from(&model),
-        device,
-        n: 0,
+        model: ModelReport::from(reference),
+        device: device_of(reference.device(), args.run.on.backend()?),
+        n: q.n,
         window: windows.len,
         n_windows: windows.count(),
-        reference: WeightsReport::new(args.against.as_str(), &model, perplexity),
-        all,
-        tensors: Vec::new(),
-    })?;
-    by_matrix::print(&report, args.json)
+        reference: WeightsReport::new(args.against.as_str(), reference, q.reference_perplexity),
+    })
 }
 
 /// The printed result: a table whose rows are printed as soon as their numbers are known, or one JSON object at the end.
@@ -193,7 +182,7 @@ impl QualityTable {
         if !self.json {
             self.out.line("| weights | bits | size | perplexity | loss % | KL mean | KL 99 % | KL max | same top % |")?;
             self.out.line("|:--|--:|--:|--:|--:|--:|--:|--:|--:|")?;
-            self.out.line(format_args!("{} - | - | - | - | - |", cells(&report.reference)))?;
+            self.out.line(format_args!("{} - | - | - | - | - |", cells(&report.comparison.reference)))?;
         }
         self.report = Some(report);
         Ok(())
@@ -201,8 +190,8 @@ impl QualityTable {
 
     fn row(&mut self, v: VariantReport) -> std::result::Result<(), Failure> {
         if !self.json {
-            let nats = [v.kl_mean, v.kl_p99, v.kl_max].map(|kl| format!("{kl:.3e}")).join(" | ");
-            let (loss, agreement) = (v.loss_percent, v.agreement_percent);
+            let nats = [v.loss.kl_mean, v.loss.kl_p99, v.loss.kl_max].map(|kl| format!("{kl:.3e}")).join(" | ");
+            let (loss, agreement) = (v.loss.loss_percent, v.loss.agreement_percent);
             self.out.line(format_args!("{} {loss:.4} | {nats} | {agreement:.2} |", cells(&v.weights)))?;
         }
         self.report.iter_mut().for_each(|report| report.variants.push(v.clone()));
@@ -214,7 +203,7 @@ impl QualityTable {
             Some(report) if self.json => self.out.json(report)?,
             Some(report) => {
                 self.out.line("")?;
-                self.out.line(format_args!("{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?
+                self.out.line(report.comparison.counts())?
             }
             None => {
                 return Err(Error::usage("nothing to compare: every variant is the same as the reference")

@@ -54,18 +54,18 @@ impl Calibration {
         let model = session.model();
         let parts = model.tape().matrices.iter().flat_map(|spec| &spec.parts);
         let sums = sums.iter().flat_map(AllInputSums::matrices).flatten();
-        let mut found: BTreeMap<(&str, usize), InputSums> = BTreeMap::new();
+        let mut found: BTreeMap<(&str, usize), (&MatrixPart, &InputSums)> = BTreeMap::new();
         for (part, sums) in parts.zip(sums).filter(|(_, sums)| sums.rows > 0) {
             // Parts that are rows of one tensor have the same inputs, so the first one is enough.
             let index = part.slice.map_or(0, |slice| slice.index);
             if index == 0 || part.slice.is_some_and(|slice| slice.is_plane) {
-                found.insert((file_name(model.file_names(), part), index), stored(part, sums));
+                found.insert((file_name(model.file_names(), part), index), (part, sums));
             }
         }
         let mut by_tensor: BTreeMap<String, ColumnSums> = BTreeMap::new();
-        for ((name, _), sums) in found {
+        for ((name, _), (part, sums)) in found {
             let own = by_tensor.entry(name.to_string()).or_default();
-            own.squares.extend(sums.squares.iter().map(|x| *x as f32));
+            own.squares.extend(part.stored_inputs().map(|i| sums.squares[i] as f32));
             own.counts.push(sums.rows as f32);
         }
         let mut found = Calibration::new(by_tensor)?;
@@ -73,11 +73,4 @@ impl Calibration {
         (found.n_chunks, found.chunk_size) = (n_chunks, u32::try_from(text.len).unwrap_or(u32::MAX));
         Ok(found)
     }
-}
-
-/// Returns the sums of the inputs that the checkpoint has, without the padding of heads.
-fn stored(part: &MatrixPart, sums: &InputSums) -> InputSums {
-    let is_stored = |i: usize| part.input_heads.is_none_or(|heads| heads.find(i).is_some());
-    let squares = sums.squares.iter().enumerate().filter(|(i, _)| is_stored(*i)).map(|(_, x)| *x).collect();
-    InputSums { squares, rows: sums.rows }
 }

@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
 use crate::quant::{Coding, Float, Scaling, padded};
 use crate::tape::{MatrixPart, MatrixSpec, Source};
-use crate::weights::{Checkpoint, CodedTensors, Conversion, convert};
+use crate::weights::{Calibration, Checkpoint, CodedTensors, Conversion, convert};
 use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::Path;
@@ -25,12 +25,7 @@ pub fn convert_coded(
     what: &Conversion<'_>,
     progress: &mut dyn FnMut(u64, u64),
 ) -> Result<()> {
-    let mut definition = Definition::of(input.clone(), &Options::default())?;
-    // The float format that this call assigns to unquantised matrices is not used.
-    assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
-    if let Some(calibration) = what.calibration {
-        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
-    }
+    let definition = planned(input, plan, what.calibration)?;
     let parts = coded_parts(&definition.tape.matrices, input);
     let codings = parts.iter().map(|(name, (coding, _))| (name.clone(), *coding)).collect();
     let plain: &dyn Source = input;
@@ -43,6 +38,17 @@ pub fn convert_coded(
 /// For each quantised tensor, by name: the coding (format, axis of the scales, transposition), and the matrices in the tensor, in the order of their
 /// rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
+
+/// Returns the definition of a checkpoint's model whose matrices have the formats of `plan`, and the importance that `calibration` has for them. Floats
+/// have no format of their own here: the caller writes them in the format that it chooses.
+pub(super) fn planned(input: &Checkpoint, plan: &QuantPlan, calibration: Option<&Calibration>) -> Result<Definition> {
+    let mut definition = Definition::of(input.clone(), &Options::default())?;
+    assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
+    if let Some(calibration) = calibration {
+        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
+    }
+    Ok(definition)
+}
 
 fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a> {
     let mut found: Parts<'a> = BTreeMap::new();

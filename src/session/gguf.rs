@@ -1,12 +1,12 @@
 //! Converts a checkpoint to a GGUF file for llama.cpp: adds the vocabulary, the chat template and the block formats to the tensors.
 
-use super::importance::{assign, file_names, stored};
+use super::convert::planned;
+use super::importance::stored;
 use super::vocabulary::vocabulary;
-use super::{Definition, Options};
 use crate::arch;
 use crate::error::{Error, Result};
-use crate::exec::{FloatChoice, QuantPlan, assign_formats};
-use crate::quant::{FORMATS, Float, Scaling};
+use crate::exec::QuantPlan;
+use crate::quant::{FORMATS, Scaling};
 use crate::vocab::{Choice, Vocab};
 use crate::weights::{Calibration, Checkpoint, Conversion, GLM, GgufContent, GgufValue, Glm, check_gguf, convert, read_small};
 use serde_json::Value;
@@ -69,11 +69,7 @@ pub fn convert_gguf(
 
 /// Returns the format and the importance of each matrix that the plan quantises, by the name of its tensor.
 fn content(input: &Checkpoint, plan: &QuantPlan, calibration: Option<&Calibration>) -> Result<GgufContent> {
-    let mut definition = Definition::of(input.clone(), &Options::default())?;
-    assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
-    if let Some(calibration) = calibration {
-        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
-    }
+    let definition = planned(input, plan, calibration)?;
     let parts = definition.tape.matrices.iter().flat_map(|matrix| &matrix.parts);
     let mut content = GgufContent::default();
     for part in parts.filter(|part| part.format.scaling() != Scaling::None) {

@@ -75,6 +75,5 @@ fn importance(squares: &[f32], part: &MatrixPart) -> Option<Arc<[f32]>> {
 /// Returns the importance of the columns that the checkpoint has, without the padding of heads.
 pub fn stored(part: &MatrixPart) -> Option<Arc<[f32]>> {
     let importance = part.importance.as_ref()?;
-    let heads = part.input_heads;
-    Some((0..part.k).filter(|i| heads.is_none_or(|heads| heads.find(*i).is_some())).map(|i| importance[i]).collect())
+    Some(part.stored_inputs().map(|i| importance[i]).collect())
 }

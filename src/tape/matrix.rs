@@ -139,6 +139,12 @@ impl MatrixPart {
         self.input_heads.map_or(self.k, |heads| heads.stored(self.k))
     }
 
+    /// Returns the inputs on the tape that the checkpoint has, in order: all but the padding of heads.
+    pub fn stored_inputs(&self) -> impl Iterator<Item = usize> {
+        let heads = self.input_heads;
+        (0..self.k).filter(move |i| heads.is_none_or(|heads| heads.find(*i).is_some()))
+    }
+
     /// Returns the shape of the tensor in the checkpoint.
     pub fn shape(&self) -> Vec<usize> {
         let (planes, stacked) = match self.slice {

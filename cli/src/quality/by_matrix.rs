@@ -8,7 +8,7 @@ use crate::{ExitCode, Outcome};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::front_end::size;
-use wingbeat::low_level::session::{Model, ModelSource, Options, Session, Windows, quality};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Quality, Session, Windows, quality};
 
 /// The comparison of a model's tensors.
 pub struct ByMatrix<'a> {
@@ -24,8 +24,9 @@ impl ByMatrix<'_> {
         load_quietly(self.source, &Options { quant: Some(plan), ..self.options.clone() })
     }
 
-    /// Compares the model with all tensors quantised, and then with each one alone. `begin` makes the report after the first comparison.
-    pub fn measure(&self, reference: &mut Session, begin: impl FnOnce(VariantReport, f64) -> ByMatrixReport) -> Result<ByMatrixReport> {
+    /// Compares the model with all tensors quantised, and then with each one alone. Returns the first comparison, also as a report, and the reports of
+    /// the tensors.
+    pub fn measure(&self, reference: &mut Session) -> Result<(Quality, VariantReport, Vec<TensorReport>)> {
         let all = self.load(self.plan.clone())?;
         let tensors = all.quantised_tensors();
         if tensors.is_empty() {
@@ -40,16 +41,15 @@ impl ByMatrix<'_> {
             })
         };
         let q = compare(reference, 0, &all)?;
-        let mut report = begin(VariantReport::new(self.plan.to_string(), &all, &q), q.reference_perplexity);
-        report.n = q.n;
+        let report = VariantReport::new(self.plan.to_string(), &all, &q);
         drop(all);
+        let mut reports = Vec::new();
         for (i, tensor) in (1..).zip(tensors) {
             let model = self.load(self.plan.clone().only(tensor.tensor.clone()))?;
-            let q = compare(reference, i, &model)?;
-            report.tensors.push(TensorReport::new(tensor, &q));
+            reports.push(TensorReport::new(tensor, &compare(reference, i, &model)?));
         }
-        report.tensors.sort_by(|a, b| b.loss_percent_per_mib.total_cmp(&a.loss_percent_per_mib));
-        Ok(report)
+        reports.sort_by(|a, b| b.loss_percent_per_mib.total_cmp(&a.loss_percent_per_mib));
+        Ok((q, report, reports))
     }
 }
 
@@ -62,16 +62,16 @@ pub fn print(report: &ByMatrixReport, json: bool) -> Outcome {
         out.line("| matrix | format | saves | loss % | KL mean | loss % per MiB |")?;
         out.line("|:--|:--|--:|--:|--:|--:|")?;
         for t in &report.tensors {
-            let (saved, loss, per_mib) = (size(t.bytes_saved), t.loss_percent, t.loss_percent_per_mib);
-            out.line(format_args!("| {} | {} | {saved} | {loss:.4} | {:.3e} | {per_mib:.4} |", t.tensor, t.format, t.kl_mean))?;
+            let (saved, loss, per_mib) = (size(t.bytes_saved), t.loss.loss_percent, t.loss_percent_per_mib);
+            out.line(format_args!("| {} | {} | {saved} | {loss:.4} | {:.3e} | {per_mib:.4} |", t.tensor, t.format, t.loss.kl_mean))?;
         }
         let all = &report.all;
         out.line("")?;
         out.line(format_args!(
             "all together: loss {:.4} %, KL mean {:.3e}, {:.2} bits per weight",
-            all.loss_percent, all.kl_mean, all.weights.bits_per_weight
+            all.loss.loss_percent, all.loss.kl_mean, all.weights.bits_per_weight
         ))?;
-        out.line(format_args!("{} tokens predicted, windows: {} of {}", report.n, report.n_windows, report.window))?;
+        out.line(report.comparison.counts())?;
     }
     out.finish()?;
     Ok(ExitCode::SUCCESS)

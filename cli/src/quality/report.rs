@@ -4,8 +4,9 @@ use crate::report::{DeviceReport, ModelReport};
 use serde::Serialize;
 use wingbeat::low_level::session::{Model, Quality, QuantisedTensor};
 
+/// The reference of a comparison, and the text on which it was made.
 #[derive(Debug, Clone, Serialize)]
-pub struct QualityReport {
+pub struct ComparisonReport {
     pub version: &'static str,
     /// The model with the weights of the reference format.
     pub model: ModelReport,
@@ -17,6 +18,19 @@ pub struct QualityReport {
     /// The number of windows into which the text was divided.
     pub n_windows: usize,
     pub reference: WeightsReport,
+}
+
+impl ComparisonReport {
+    /// Returns the last line of a table: how much text was compared.
+    pub fn counts(&self) -> String {
+        format!("{} tokens predicted, windows: {} of {}", self.n, self.n_windows, self.window)
+    }
+}
+
+#[derive(Debug, Clone, Serialize)]
+pub struct QualityReport {
+    #[serde(flatten)]
+    pub comparison: ComparisonReport,
     pub variants: Vec<VariantReport>,
 }
 
@@ -49,6 +63,19 @@ impl WeightsReport {
 pub struct VariantReport {
     #[serde(flatten)]
     pub weights: WeightsReport,
+    #[serde(flatten)]
+    pub loss: LossReport,
+}
+
+impl VariantReport {
+    pub fn new(name: impl Into<String>, model: &Model, q: &Quality) -> VariantReport {
+        VariantReport { weights: WeightsReport::new(name, model, q.perplexity), loss: LossReport::from(q) }
+    }
+}
+
+/// How the predictions of a weight format differ from the predictions of the reference format.
+#[derive(Debug, Clone, Serialize)]
+pub struct LossReport {
     /// The increase of this format's perplexity over the reference format's, in percent. Negative if this format's perplexity is lower.
     pub loss_percent: f64,
     /// The mean over all positions of KL(reference || this format), in nats: the divergence between the next-token probabilities of the two
@@ -61,10 +88,9 @@ pub struct VariantReport {
     pub agreement_percent: f64,
 }
 
-impl VariantReport {
-    pub fn new(name: impl Into<String>, model: &Model, q: &Quality) -> VariantReport {
-        VariantReport {
-            weights: WeightsReport::new(name, model, q.perplexity),
+impl From<&Quality> for LossReport {
+    fn from(q: &Quality) -> LossReport {
+        LossReport {
             loss_percent: q.loss_percent(),
             kl_mean: q.kl_mean,
             kl_p99: q.kl_p99,
@@ -77,14 +103,8 @@ impl VariantReport {
 /// The JSON of `quality --by-matrix`.
 #[derive(Debug, Clone, Serialize)]
 pub struct ByMatrixReport {
-    pub version: &'static str,
-    /// The model with the weights of the reference format.
-    pub model: ModelReport,
-    pub device: DeviceReport,
-    pub n: usize,
-    pub window: usize,
-    pub n_windows: usize,
-    pub reference: WeightsReport,
+    #[serde(flatten)]
+    pub comparison: ComparisonReport,
     /// The model with all tensors quantised.
     pub all: VariantReport,
     /// One entry per quantised tensor, with all other tensors as in the reference. Sorted by `loss_percent_per_mib`, the largest first.
@@ -99,11 +119,8 @@ pub struct TensorReport {
     pub bytes: u64,
     /// The bytes that the format saves, compared with f16.
     pub bytes_saved: u64,
-    pub loss_percent: f64,
-    pub kl_mean: f64,
-    pub kl_p99: f64,
-    pub kl_max: f64,
-    pub agreement_percent: f64,
+    #[serde(flatten)]
+    pub loss: LossReport,
     /// `loss_percent` divided by the saved MiB.
     pub loss_percent_per_mib: f64,
 }
@@ -116,11 +133,7 @@ impl TensorReport {
             format: t.format,
             bytes: t.bytes,
             bytes_saved,
-            loss_percent: q.loss_percent(),
-            kl_mean: q.kl_mean,
-            kl_p99: q.kl_p99,
-            kl_max: q.kl_max,
-            agreement_percent: q.agreement_percent,
+            loss: LossReport::from(q),
             loss_percent_per_mib: q.loss_percent() / (bytes_saved.max(1) as f64 / f64::from(1 << 20)),
         }
     }

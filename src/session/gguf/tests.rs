@@ -1,7 +1,7 @@
 //! Tests that a converted model needs no other file and computes the same logits.
 
 use super::*;
-use crate::session::{Model, ModelSource, Session, convert_coded, embedded};
+use crate::session::{Model, ModelSource, Options, Session, convert_coded, embedded};
 use crate::tensor::DType;
 use crate::weights::Layout;
 use crate::weights::testing::put;
