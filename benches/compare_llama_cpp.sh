@@ -1,11 +1,13 @@
 #!/usr/bin/env bash
 # Compare wingbeat's CPU executor with llama.cpp: same synthetic RWKV-7 or GLM-4 weights, both engines in turn (A B A B …), medians and ratios.
 #
-# usage: benches/compare_llama_cpp.sh [--rounds N] [--model NAME] [--formats LIST] [--prompt LIST] [--gen G] [--depth D] [--threads T]
+# usage: benches/compare_llama_cpp.sh [--rounds N] [--model NAME] [--formats LIST] [--activations LIST] [--prompt LIST] [--gen G] [--depth D]
+#                                       [--threads T]
 #   --rounds N      runs of each engine (default 3)
 #   --model M       an RWKV-7 or GLM-4 by its `wingbeat bench --synthetic` name (default rwkv7-0.1b)
 #   --formats LIST  weight formats (default f16,i8,i4). f16, i8 and i4 are wingbeat's; llama.cpp's files then have F16, Q8_0 and Q4_0. Other names are
 #                   types of llama-quantize in lower case (q8_0, q4_0, q4_k_m, …); then both engines run the same file
+#   --activations LIST  wingbeat's activations: auto, i8, float (default auto); llama.cpp always rounds them
 #   --prompt LIST   prefill lengths in tokens (default 128,512)
 #   --gen G         tokens to decode (default 64)
 #   --depth D       tokens that are read before decoding (default 0)
@@ -26,8 +28,8 @@ set -euo pipefail
 # shellcheck source=benches/options.sh
 . "$(dirname "$0")/options.sh"
 
-rounds=3 model=rwkv7-0.1b formats=f16,i8,i4 prompt=128,512 gen=64 depth=0 threads=$(nproc)
-options rounds model formats prompt gen depth threads -- "$@"
+rounds=3 model=rwkv7-0.1b formats=f16,i8,i4 activations=auto prompt=128,512 gen=64 depth=0 threads=$(nproc)
+options rounds model formats activations prompt gen depth threads -- "$@"
 positive rounds gen threads
 command -v python3 >/dev/null || die "python3 not found"
 [[ $model == rwkv7-* || $model == glm4-* ]] || die "--model: expected the name of a synthetic RWKV-7 or GLM-4, found '$model'" 2
@@ -84,6 +86,7 @@ if [ ! -f "$peers/$model-f16.gguf" ]; then
   "$venv/bin/python" "$root/benches/${model%%-*}_gguf.py" "$file" "$peers/part.gguf"
   mv "$peers/part.gguf" "$peers/$model-f16.gguf"
 fi
+IFS=, read -ra kinds <<<"$activations"
 declare -A types=([f16]=F16 [i8]=Q8_0 [i4]=Q4_0) ours=()
 IFS=, read -ra formats <<<"$formats"
 for format in "${formats[@]}"; do
@@ -113,9 +116,11 @@ for ((round = 1; round <= rounds; round++)); do
     # Decoding and prefill run apart: both engines then start each test in the same state.
     for test in "-p 0 -n $gen -d $depth" "-p $prompt -n 0"; do
       name=$format-${test:3:1}-$round
-      # shellcheck disable=SC2086
-      "$wingbeat" bench ${ours[$format]} --device cpu --threads "$threads" $test -r 1 -o json >"$peers/logs/ours-$name.json" \
-        2>"$peers/logs/ours-$name.err" || die "wingbeat failed, see $peers/logs/ours-$name.err"
+      for kind in "${kinds[@]}"; do
+        # shellcheck disable=SC2086
+        "$wingbeat" bench ${ours[$format]} --device cpu --activations "$kind" --threads "$threads" $test -r 1 -o json \
+          >"$peers/logs/ours-$kind-$name.json" 2>"$peers/logs/ours-$kind-$name.err" || die "wingbeat failed, see $peers/logs/ours-$kind-$name.err"
+      done
       # shellcheck disable=SC2086
       "$bench" -m "$peers/$model-$format.gguf" -t "$threads" $test -r 1 -o json >"$peers/logs/llama-$name.json" \
         2>"$peers/logs/llama-$name.err" || die "llama-bench failed, see $peers/logs/llama-$name.err"
@@ -125,10 +130,10 @@ done
 
 # --- table -----------------------------------------------------------------------------------------------------------------
 
-python3 - "$peers/logs" "$rounds" "$model" "$threads" "$prompt" "$gen" "$depth" "${formats[@]}" <<'PY'
+python3 - "$peers/logs" "$rounds" "$model" "$threads" "$prompt" "$gen" "$depth" "$activations" "${formats[@]}" <<'PY'
 import json, re, statistics, sys
 
-logs, rounds, model, threads, prompt, gen, depth = sys.argv[1:8]
+logs, rounds, model, threads, prompt, gen, depth, activations = sys.argv[1:9]
 types = {"f16": "F16", "i8": "Q8_0", "i4": "Q4_0"}
 tests = [(0, int(gen))] + [(int(p), 0) for p in prompt.split(",")]
 
@@ -153,13 +158,13 @@ vectors = [name for name in ("avx2", "avx512f", "avx512_vnni", "amx_tile") if na
 print(f"model {model}, {rounds} rounds in turn, {threads} threads, tokens per second: median (min to max); ratio: median of the rounds' ratios")
 print(f"{cpu.get('model name', '?')}: {' '.join(vectors)}")
 rows = [("test", "wingbeat", "llama.cpp", "ratio")]
-for format in sys.argv[8:]:
+for format, kind in [(format, kind) for format in sys.argv[9:] for kind in activations.split(",")]:
     for test in tests:
-        ours, theirs = speeds("ours", format, test), speeds("llama", format, test)
+        ours, theirs = speeds(f"ours-{kind}", format, test), speeds("llama", format, test)
         behind = f" behind {depth}" if int(depth) else ""
         name = f"decode {test[1]}{behind}" if test[0] == 0 else f"prefill {test[0]}"
         ratio = statistics.median(a / b for a, b in zip(ours, theirs))
-        rows.append((f"{name}, {format} : {types.get(format, format.upper())}", spread(ours), spread(theirs), f"{ratio:.2f}"))
+        rows.append((f"{name}, {format}, {kind} : {types.get(format, format.upper())}", spread(ours), spread(theirs), f"{ratio:.2f}"))
 widths = [max(len(row[i]) for row in rows) for i in range(4)]
 for row in rows:
     print("  ".join(text.ljust(width) for text, width in zip(row, widths)).rstrip())

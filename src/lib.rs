@@ -184,7 +184,7 @@ pub use error::{Error, Result};
 pub use exec::gpu::{Backend, Device as GpuDevice};
 pub use exec::strategy::StrategyChoice;
 pub use exec::{DeviceChoice, FloatChoice, QuantPlan};
-pub use quant::Float;
+pub use quant::{Activations, Float};
 pub use sample::{Order, Sampling};
 pub use session::{
     EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate, Speculation,

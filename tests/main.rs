@@ -1,6 +1,7 @@
 //! All integration tests of the library in one binary, except `memory.rs`. The tests of the program are in `cli/tests`, those of the server in
 //! `server/tests`.
 
+mod activations;
 mod adapters;
 mod batcher;
 mod begin_and_finish;

@@ -353,6 +353,7 @@ fn measure(
         samples,
         wingbeat: BenchExtra {
             dtype: model.dtype().into(),
+            activations: model.activations().name(),
             device: device.name.clone(),
             driver: device.driver.clone(),
             read_gb_s_ceiling: ceiling.map(|c| c.read_gb_s),

@@ -11,6 +11,7 @@ use wingbeat::low_level::sample::Setting;
 
 /// Pairs of an option's name in the library and its flag. Sampling settings are not in this table: their flags have the same names.
 const OPTIONS: &[(&str, &str)] = &[
+    ("activations", "--activations"),
     ("any_weights", "--state-any"),
     ("backend", "--backend"),
     ("calibrate", "--calibrate"),

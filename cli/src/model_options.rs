@@ -90,6 +90,9 @@ pub struct RunArgs {
     /// Number type of the recurrent state (RWKV-5, 6 and 7); f16 takes half the memory
     #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], hide_short_help = true)]
     pub state_dtype: String,
+    /// Activations that are multiplied with quantised weights on the CPU: i8 rounds them to 8 bits, float does not, auto rounds where this costs little (docs/quantisation.md)
+    #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "i8", "float"], hide_short_help = true)]
+    pub activations: String,
     /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]
     #[arg(long, value_name = "X", value_parser = rope_theta, hide_short_help = true)]
     pub rope_theta: Option<f64>,
@@ -224,6 +227,7 @@ impl RunArgs {
             context: self.context.map(|n| n as usize),
             cache_dtype: self.cache_dtype.parse()?,
             state_dtype: self.state_dtype.parse()?,
+            activations: self.activations.parse()?,
             rope_theta: self.rope_theta,
             deterministic: self.deterministic,
             state_orientation: self.state_orientation,

@@ -15,7 +15,7 @@
 //!
 //! The products and differences are exact in f32 before the last rounding, so it does not matter whether an instruction is fused.
 
-use super::isa::{Body, Isa, SimdVector};
+use super::isa::{Body, Isa, SimdVector, widened};
 use half::f16;
 use std::marker::PhantomData;
 
@@ -42,7 +42,7 @@ pub trait BlockScales {
     const HAS_MINIMA: bool = false;
 
     /// Expands the first `n` sub-blocks of consecutive blocks, as [`BlockLayout::expand`] does.
-    fn expand(items: &[f16], n: usize, to: &mut Expanded);
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded);
 }
 
 /// The layout of a format's scales of blocks along rows: the constants and the function of a `BlockScales`.
@@ -76,10 +76,6 @@ impl BlockLayout {
         BlockLayout { len: S::LEN, sub: S::SUB, floats: S::FLOATS, items: S::ITEMS, has_minima: S::HAS_MINIMA, expand }
     }
 
-    /// The layout of formats without such scales.
-    pub(super) const UNUSED: BlockLayout =
-        BlockLayout { len: WEIGHTS_PER_BLOCK, sub: WEIGHTS_PER_BLOCK, floats: 0, items: 0, has_minima: false, expand: |_, _, _| {} };
-
     /// Returns the first scale of consecutive blocks that is not finite.
     pub fn misfit(&self, items: &[f16]) -> Option<f16> {
         items.chunks(self.items).flat_map(|block| &block[..self.floats]).find(|x| !x.is_finite()).copied()
@@ -102,7 +98,7 @@ struct Expansion<'a, S> {
 impl<S: BlockScales> Body for Expansion<'_, S> {
     #[inline(always)]
     unsafe fn call<V: SimdVector>(self) {
-        S::expand(self.items, self.n, self.to);
+        S::expand::<V>(self.items, self.n, self.to);
     }
 }
 
@@ -118,19 +114,6 @@ impl Default for Expanded {
     }
 }
 
-/// Converts a finite f16. Has no branches, so that several conversions can share vector registers. Unlike a multiplication by a power of two, this
-/// conversion is fast for subnormal numbers, which the scales of large blocks often are.
-#[inline(always)]
-fn widened(half: f16) -> f32 {
-    const REBIAS: u32 = (127 - 15) << 23;
-    let bits = u32::from(half.to_bits());
-    let magnitude = (bits & 0x7fff) << 13;
-    let normal = f32::from_bits(magnitude + REBIAS);
-    let subnormal = f32::from_bits(magnitude + REBIAS + (1 << 23)) - f32::from_bits(REBIAS + (1 << 23));
-    let magnitude = if magnitude < 1 << 23 { subnormal } else { normal };
-    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
-}
-
 /// Returns the first `N` bytes of items, the lower byte of each item first.
 #[inline(always)]
 fn bytes<const N: usize>(items: &[f16]) -> [u8; N] {
@@ -141,13 +124,32 @@ fn bytes<const N: usize>(items: &[f16]) -> [u8; N] {
     bytes
 }
 
+/// Converts the f16 at the start of a block's items. All of them must be finite.
+#[inline(always)]
+fn first<V: SimdVector>(items: &[f16]) -> [f32; 2] {
+    let Some(eight) = items.first_chunk() else { return [widened(items[0]), widened(items[1])] };
+    // SAFETY: loops over vectors are called only if the CPU has the instructions of `V`.
+    let floats = unsafe { V::widened(eight) };
+    [floats[0], floats[1]]
+}
+
 /// Writes the products of `scale` and the small integers of a block. Loops of a constant length use vectors.
 #[inline(always)]
-fn times<T: Copy, const N: usize>(scale: f16, integers: &[T; N], small: impl Fn(T) -> f32, to: &mut [f32; N]) {
-    let scale = widened(scale);
+fn times<T: Copy, const N: usize>(scale: f32, integers: &[T; N], small: impl Fn(T) -> f32, to: &mut [f32; N]) {
     for i in 0..N {
         to[i] = scale * small(integers[i]);
     }
+}
+
+/// No scales: for formats without blocks along rows.
+pub struct NoBlocks;
+
+impl BlockScales for NoBlocks {
+    const LEN: usize = WEIGHTS_PER_BLOCK;
+    const FLOATS: usize = 0;
+
+    #[inline(always)]
+    fn expand<V: SimdVector>(_items: &[f16], _n: usize, _to: &mut Expanded) {}
 }
 
 /// One f16 scale per block of `N` weights.
@@ -157,8 +159,14 @@ impl<const N: usize> BlockScales for OneScale<N> {
     const LEN: usize = N;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
-        to.factors[..n].iter_mut().zip(items).for_each(|(factor, d)| *factor = widened(*d));
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
+        let (eights, rest) = items[..n].as_chunks();
+        let (to, to_rest) = to.factors[..n].as_chunks_mut();
+        for (to, eight) in to.iter_mut().zip(eights) {
+            // SAFETY: loops over vectors are called only if the CPU has the instructions of `V`.
+            *to = unsafe { V::widened(eight) };
+        }
+        to_rest.iter_mut().zip(rest).for_each(|(factor, d)| *factor = widened(*d));
     }
 }
 
@@ -171,7 +179,7 @@ impl BlockScales for ScaleAndMinimum {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         for ((factor, minimum), [d, m]) in to.factors[..n].iter_mut().zip(&mut to.minima).zip(items.as_chunks().0) {
             (*factor, *minimum) = (widened(*d), widened(*m));
         }
@@ -190,10 +198,10 @@ impl<const SUBS: usize> BlockScales for SignedBytes<SUBS> {
     const ITEMS: usize = 1 + SUBS / 2;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUBS));
         for (factors, items) in to.factors.as_chunks_mut::<SUBS>().0.iter_mut().zip(blocks) {
-            times(items[0], &bytes::<SUBS>(&items[1..]), |s| f32::from(s as i8), factors);
+            times(first::<V>(items)[0], &bytes::<SUBS>(&items[1..]), |s| f32::from(s as i8), factors);
         }
     }
 }
@@ -226,10 +234,10 @@ impl BlockScales for SixBits {
     const ITEMS: usize = 1 + SUPER / 16 * 6 / 16;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 16));
         for (factors, items) in to.factors.as_chunks_mut().0.iter_mut().zip(blocks) {
-            times(items[0], &Self::scales(&items[1..]), f32::from, factors);
+            times(first::<V>(items)[0], &Self::scales(&items[1..]), f32::from, factors);
         }
     }
 }
@@ -245,13 +253,14 @@ impl BlockScales for BytesAndMinima {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 32));
         let to = to.factors.as_chunks_mut().0.iter_mut().zip(to.minima.as_chunks_mut().0);
         for ((factors, minima), items) in to.zip(blocks) {
             let own: &[f16; SUPER / 32] = items[2..].first_chunk().expect("a block has all its items");
-            times(items[0], own, |item| f32::from(item.to_bits() & 0xff), factors);
-            times(items[1], own, |item| f32::from(item.to_bits() >> 8), minima);
+            let [d, e] = first::<V>(items);
+            times(d, own, |item| f32::from(item.to_bits() & 0xff), factors);
+            times(e, own, |item| f32::from(item.to_bits() >> 8), minima);
         }
     }
 }
@@ -267,25 +276,14 @@ impl BlockScales for NibblesAndMinima {
     const HAS_MINIMA: bool = true;
 
     #[inline(always)]
-    fn expand(items: &[f16], n: usize, to: &mut Expanded) {
+    fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 16));
         let to = to.factors.as_chunks_mut().0.iter_mut().zip(to.minima.as_chunks_mut().0);
         for ((factors, minima), items) in to.zip(blocks) {
             let own = bytes::<16>(&items[2..]);
-            times(items[0], &own, |byte| f32::from(byte & 15), factors);
-            times(items[1], &own, |byte| f32::from(byte >> 4), minima);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn all_finite_halves_are_widened_exactly() {
-        for half in (0..=u16::MAX).map(f16::from_bits).filter(|half| half.is_finite()) {
-            assert_eq!(widened(half).to_bits(), half.to_f32().to_bits(), "{half:?}");
+            let [d, e] = first::<V>(items);
+            times(d, &own, |byte| f32::from(byte & 15), factors);
+            times(e, &own, |byte| f32::from(byte >> 4), minima);
         }
     }
 }

@@ -1,7 +1,8 @@
 //! The weight format `f16`, IEEE half precision. Weights in bf16 also fit this format exactly, unless their magnitude is very small or very large.
 
+use super::block_scales::NoBlocks;
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD};
+use super::{Format, Loops, PAD};
 use crate::error::{Error, Result};
 use half::{f16, slice::HalfFloatSliceExt};
 
@@ -97,7 +98,7 @@ impl Format for F16 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<F16>(BlockLayout::UNUSED)
+        Loops::of::<F16, NoBlocks>()
     }
 }
 

@@ -1,7 +1,8 @@
 //! The weight format `f32`, 32-bit floating point.
 
+use super::block_scales::NoBlocks;
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD};
+use super::{Format, Loops, PAD};
 use crate::error::Result;
 
 /// The weight format `f32`.
@@ -49,6 +50,6 @@ impl Format for F32 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<F32>(BlockLayout::UNUSED)
+        Loops::of::<F32, NoBlocks>()
     }
 }

@@ -4,8 +4,10 @@
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
 use super::block_scales::OneScale;
+#[cfg(target_arch = "x86_64")]
+use super::planes::{Bits, Planes};
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
+use super::{Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
 
 /// The weight format `i4`.
@@ -29,6 +31,10 @@ impl Codes for I4 {
     const BYTES: usize = nibbles::BYTES;
 
     const SUB: usize = WEIGHTS_PER_BLOCK;
+
+    const STEP: f32 = 1.0 / ONE;
+
+    const NIBBLES: bool = true;
 
     const HAS_COLUMNS: bool = true;
 
@@ -56,12 +62,34 @@ impl Codes for I4 {
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
+        // SAFETY: the caller guarantees the CPU's features and four whole units.
+        unsafe { Self::values(Planes::<4, 0>::bytes_of_four(units)) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn values(codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features.
+        unsafe { _mm256_sub_epi8(codes, _mm256_set1_epi8(ONE as i8)) }
+    }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn signed_neon(units: *const u8) -> std::arch::aarch64::int8x16_t {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units.
+        unsafe { vsubq_s8(vreinterpretq_s8_u8(nibbles::bytes(units)), vdupq_n_s8(ONE as i8)) }
+    }
+
     #[cfg(has_neon)]
     #[inline(always)]
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
-        use std::arch::aarch64::*;
         // SAFETY: the caller guarantees two whole units.
-        super::units::neon::fractions::<3>(unsafe { vsubq_s8(vreinterpretq_s8_u8(nibbles::bytes(units)), vdupq_n_s8(8)) })
+        super::units::neon::fractions::<3>(unsafe { Self::signed_neon(units) })
     }
 }
 
@@ -121,6 +149,6 @@ impl Format for I4 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I4>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
+        Loops::of::<I4, OneScale<WEIGHTS_PER_BLOCK>>()
     }
 }

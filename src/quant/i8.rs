@@ -5,7 +5,7 @@
 
 use super::block_scales::OneScale;
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK};
+use super::{Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK};
 use crate::error::Result;
 
 /// The weight format `i8`.
@@ -18,6 +18,8 @@ impl Codes for I8 {
     const BYTES: usize = PAD;
 
     const SUB: usize = WEIGHTS_PER_BLOCK;
+
+    const STEP: f32 = 1.0 / ONE;
 
     const HAS_COLUMNS: bool = true;
 
@@ -51,12 +53,27 @@ impl Codes for I8 {
         }
     }
 
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features and four whole units. The change of the highest bit subtracts 128.
+        unsafe { _mm256_xor_si256(_mm256_loadu_si256(units.cast()), _mm256_set1_epi8(i8::MIN)) }
+    }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn signed_neon(units: *const u8) -> std::arch::aarch64::int8x16_t {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
+        unsafe { vreinterpretq_s8_u8(veorq_u8(vld1q_u8(units), vdupq_n_u8(0x80))) }
+    }
+
     #[cfg(has_neon)]
     #[inline(always)]
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
-        use std::arch::aarch64::*;
-        // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
-        super::units::neon::fractions::<7>(unsafe { vreinterpretq_s8_u8(veorq_u8(vld1q_u8(units), vdupq_n_u8(0x80))) })
+        // SAFETY: the caller guarantees two whole units.
+        super::units::neon::fractions::<7>(unsafe { Self::signed_neon(units) })
     }
 }
 
@@ -92,6 +109,6 @@ impl Format for I8 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I8>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
+        Loops::of::<I8, OneScale<WEIGHTS_PER_BLOCK>>()
     }
 }

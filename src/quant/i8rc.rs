@@ -4,8 +4,9 @@
 //! A code c represents the weight (c + 1/2) · rx · ry / 256 + mx + my. Each row (output) has a scale rx and an offset mx. Each column (input)
 //! has a scale ry and an offset my. [`super::Survey`] computes the scales and offsets.
 
+use super::block_scales::NoBlocks;
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD, Scaling};
+use super::{Format, Loops, PAD, Scaling};
 use crate::error::Result;
 
 /// The weight format `i8rc`.
@@ -72,6 +73,6 @@ impl Format for I8rc {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<I8rc>(BlockLayout::UNUSED)
+        Loops::of::<I8rc, NoBlocks>()
     }
 }

@@ -1,6 +1,7 @@
 //! Detection of the CPU's vector instructions, and vectors of sixteen numbers for inner loops.
 
 use super::units::Codes;
+use half::f16;
 
 /// A set of instructions for vectors of f32.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -110,6 +111,11 @@ pub trait SimdVector: Copy {
         // SAFETY: the caller guarantees four whole units.
         units.map(|units| unsafe { [Self::decode::<C>(units), Self::decode::<C>(units.add(2 * C::BYTES))] })
     }
+    /// Converts eight f16. Numbers that are not finite may become any number.
+    #[inline(always)]
+    unsafe fn widened(halves: &[f16; 8]) -> [f32; 8] {
+        halves.map(widened)
+    }
     unsafe fn mul(self, b: Self) -> Self;
     /// Returns `self * b + c`. Rounds once if the CPU can.
     unsafe fn mul_add(self, b: Self, c: Self) -> Self;
@@ -131,6 +137,19 @@ pub fn prefetch(address: *const u8, n: usize) {
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (address, line);
     }
+}
+
+/// Converts a finite f16. Has no branches, so that several conversions can share vector registers. Unlike a multiplication by a
+/// power of two, this conversion is fast for subnormal numbers, which the scales of large blocks often are.
+#[inline(always)]
+pub fn widened(half: f16) -> f32 {
+    const REBIAS: u32 = (127 - 15) << 23;
+    let bits = u32::from(half.to_bits());
+    let magnitude = (bits & 0x7fff) << 13;
+    let normal = f32::from_bits(magnitude + REBIAS);
+    let subnormal = f32::from_bits(magnitude + REBIAS + (1 << 23)) - f32::from_bits(REBIAS + (1 << 23));
+    let magnitude = if magnitude < 1 << 23 { subnormal } else { normal };
+    f32::from_bits(magnitude.to_bits() | (bits & 0x8000) << 16)
 }
 
 /// True if every CPU of the target has a fused instruction for `a * b + c`. Then the plain loop gives the same bits as the other loops.
@@ -180,6 +199,7 @@ impl SimdVector for [f32; LANES] {
 #[allow(clippy::incompatible_msrv, reason = "AVX-512 is compiled only if the standard library has it")]
 mod x86 {
     use super::{Body, Codes, LANES, SimdVector};
+    use half::f16;
     use std::arch::x86_64::*;
 
     // SAFETY of all functions: the caller guarantees the CPU's instructions. Arrays have sixteen numbers.
@@ -195,8 +215,19 @@ mod x86 {
         unsafe { body.call::<__m512>() }
     }
 
+    #[inline(always)]
+    unsafe fn widened(halves: &[f16; 8]) -> [f32; 8] {
+        let mut floats = [0.0; 8];
+        unsafe { _mm256_storeu_ps(floats.as_mut_ptr(), _mm256_cvtph_ps(_mm_loadu_si128(halves.as_ptr().cast()))) };
+        floats
+    }
+
     impl SimdVector for [__m256; 2] {
         const REGISTER: usize = 8;
+        #[inline(always)]
+        unsafe fn widened(halves: &[f16; 8]) -> [f32; 8] {
+            unsafe { widened(halves) }
+        }
         #[inline(always)]
         unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
             unsafe {
@@ -257,6 +288,10 @@ mod x86 {
     #[cfg(has_avx512)]
     impl SimdVector for __m512 {
         const REGISTER: usize = 16;
+        #[inline(always)]
+        unsafe fn widened(halves: &[f16; 8]) -> [f32; 8] {
+            unsafe { widened(halves) }
+        }
         #[inline(always)]
         unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
             unsafe {

@@ -5,6 +5,7 @@
 //! file here, one shader `shaders/weight/<name>.wgsl` that decodes the same bytes, and one entry in [`FORMATS`]. This module knows no
 //! models, tensors, files or devices.
 
+mod activations;
 mod affine;
 mod block_scales;
 mod coded;
@@ -23,11 +24,13 @@ mod nf4;
 mod nibbles;
 mod planes;
 pub mod product;
+mod rounded;
 mod scales;
 mod tile;
 pub(crate) mod units;
 mod whole;
 
+pub use activations::Activations;
 pub use affine::{Affine, Survey};
 pub use block_scales::{BlockLayout, WEIGHTS_PER_BLOCK};
 pub use coded::{Coded, Coding};
@@ -40,6 +43,7 @@ pub use gguf::FileBlocks;
 pub use scales::{Axis, Factors, RowFactors, Scales, Scaling, Subs};
 
 use crate::error::{Error, Result};
+use block_scales::BlockScales;
 use gguf::Gguf;
 use std::fmt;
 
@@ -59,14 +63,19 @@ pub struct Loops {
     pub decode: Decode,
     /// Multiplies rows of codes by the activations of a few tokens. `None` if products of the format always decode whole rows first.
     pub multiply: Option<few::Multiply>,
+    /// Arranges rows of codes for products with rounded activations. `None` if the values of the codes are not whole numbers times a constant.
+    pub interleave: Option<rounded::Interleave>,
     /// The scales of blocks along rows.
     pub blocks: BlockLayout,
 }
 
 impl Loops {
-    fn of<C: units::Codes>(blocks: BlockLayout) -> Loops {
+    /// Returns the loops of a format whose units `C` describes, with the scales `S` in blocks along rows.
+    fn of<C: units::Codes, S: BlockScales>() -> Loops {
+        let blocks = BlockLayout::of::<S>();
         debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
-        Loops { decode: codes::decode_of::<C>(), multiply: if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None }, blocks }
+        let multiply = if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None };
+        Loops { decode: codes::decode_of::<C>(), multiply, interleave: rounded::interleave_of::<C, S>(), blocks }
     }
 }
 

@@ -5,7 +5,7 @@
 use super::block_scales::OneScale;
 use super::gguf::search;
 use super::units::Codes;
-use super::{BlockLayout, Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
+use super::{Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
 
 /// The weight format `nf4`.
@@ -129,6 +129,6 @@ impl Format for Nf4 {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<Nf4>(BlockLayout::of::<OneScale<WEIGHTS_PER_BLOCK>>())
+        Loops::of::<Nf4, OneScale<WEIGHTS_PER_BLOCK>>()
     }
 }

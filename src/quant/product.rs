@@ -1,4 +1,5 @@
 //! Matrix products on the CPU. The matrices have any format, the activations are f32. For a few tokens, `few` multiplies the codes directly.
+//! Activations may be rounded to 8 bits; then `rounded` multiplies whole numbers.
 //!
 //! For more tokens, a task of the thread pool multiplies some rows of one matrix by all tokens. The task decodes each weight once for all tokens,
 //! into a *panel*: a small buffer that stays in the CPU's cache. `tile` multiplies the panel. One list of tasks covers several products.
@@ -8,8 +9,9 @@
 use super::block_scales::{DEPTH, Expanded};
 use super::few::{self, RowBlock};
 use super::isa::Isa;
+use super::rounded::{self, Dots, RoundedRows, Strip};
 use super::tile::{self, LANES, STRIP};
-use super::{Format, Scales, WEIGHTS_PER_BLOCK};
+use super::{Format, RowFactors, Scales, WEIGHTS_PER_BLOCK};
 use bytemuck::{Pod, Zeroable};
 use rayon::prelude::*;
 use std::cell::RefCell;
@@ -25,6 +27,8 @@ const TOKENS: usize = 6;
 /// Up to this number of tokens, a panel has only [`STRIP`] rows, and stays in the first-level cache. For more tokens, the panel has all rows of the
 /// task.
 const FEW: usize = 16;
+/// The number of tokens whose activations are rounded together.
+const ROUNDED_TOGETHER: usize = 48;
 /// Products with fewer multiplications in total run on one thread, because starting other threads would take longer.
 const ALONE: usize = 1 << 15;
 
@@ -43,6 +47,11 @@ impl Weights<'_> {
     /// Returns how many bytes the codes of a row take.
     fn row_bytes(&self) -> usize {
         self.format.size_bytes(self.k)
+    }
+
+    /// Returns whether the weights of a block are whole numbers times a factor. Only such weights are multiplied by rounded activations.
+    pub fn are_whole(&self) -> bool {
+        matches!(self.scales, Scales::Rows(..)) && self.format.loops().interleave.is_some()
     }
 
     /// Decodes row `i` and applies its scales.
@@ -71,6 +80,14 @@ pub struct Product<'a> {
     pub rows: usize,
     /// One row of activations per token, all of the same length. If they are shorter than a row of W, the rest of W's row is padding.
     pub x: Vec<&'a [f32]>,
+    /// True if the activations are rounded to 8 bits ([`RoundedRows`](super::rounded::RoundedRows)). Without effect if [`Weights::are_whole`] is false.
+    pub rounded: bool,
+}
+
+impl Product<'_> {
+    fn is_rounded(&self) -> bool {
+        self.rounded && self.weights.are_whole()
+    }
 }
 
 /// The results `Σ over k of W[row, k] x[t][k]` of a [`Product`].
@@ -104,14 +121,29 @@ fn floats(lines: &mut Vec<FloatLine>, n: usize) -> &mut [f32] {
 thread_local! {
     /// The panel of each thread. The tasks of a thread reuse its memory, which saves an allocation per task.
     static PANEL: RefCell<Vec<FloatLine>> = const { RefCell::new(Vec::new()) };
+    /// The strip of each thread.
+    static STRIP_OF_THREAD: RefCell<Option<Strip>> = const { RefCell::new(None) };
+}
+
+/// The activations of all tokens of a product.
+enum Input {
+    /// Rows, padded with zeros to whole [`FloatLine`]s, and the length of a padded row.
+    Floats(Vec<FloatLine>, usize),
+    /// Groups of [`ROUNDED_TOGETHER`] tokens.
+    Rounded(Vec<RoundedRows>),
+}
+
+/// The instructions that products use.
+#[derive(Clone, Copy)]
+pub(super) struct Instructions {
+    pub isa: Isa,
+    pub dots: Dots,
 }
 
 /// A task of the thread pool: the multiplication of up to [`TASK`] rows of a product by all tokens.
 struct ProductTask<'a> {
     product: &'a Product<'a>,
-    /// The activations of all tokens, padded with zeros: `[tokens, stride]`.
-    x: &'a [f32],
-    stride: usize,
+    x: &'a Input,
     first_row: usize,
     /// The sums `[tokens, TASK]`.
     sums: &'a mut [f32],
@@ -120,7 +152,7 @@ struct ProductTask<'a> {
 impl ProductTask<'_> {
     /// Computes the sums without a panel, and returns true. Returns false for more than [`few::most`] tokens, affine scales, incomplete strips
     /// of rows, or a width that does not fill whole vectors.
-    fn run_few(&mut self, isa: Isa) -> bool {
+    fn run_few(&mut self, isa: Isa, x: &[f32], x_stride: usize) -> bool {
         let (tokens, n) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let (weights, width) = (self.product.weights, self.product.x[0].len());
         let factors = weights.scales.factors_of_rows(self.first_row, weights.k);
@@ -131,13 +163,47 @@ impl ProductTask<'_> {
         };
         let row_bytes = weights.row_bytes();
         let codes = &weights.codes[self.first_row * row_bytes..];
-        let rows = RowBlock { n, codes, row_bytes, factors, width, depth: DEPTH, x: self.x, x_stride: self.stride };
+        let rows = RowBlock { n, codes, row_bytes, factors, width, depth: DEPTH, x, x_stride };
         multiply(isa, rows, &mut self.sums[..(tokens - 1) * TASK + n], TASK);
         true
     }
 
-    fn run(&mut self, isa: Isa, panel: &mut Vec<FloatLine>) {
-        if self.run_few(isa) {
+    /// Multiplies rounded activations.
+    fn run_rounded(&mut self, x: &[RoundedRows], strip: &mut Strip) {
+        let (weights, width) = (self.product.weights, self.product.x[0].len());
+        let (Some(interleave), Some(RowFactors::Blocks(items, per_row, _))) =
+            (weights.format.loops().interleave, weights.scales.factors_of_rows(self.first_row, weights.k))
+        else {
+            unreachable!("only products with whole weights have rounded activations");
+        };
+        let n = TASK.min(self.product.rows - self.first_row);
+        let row_bytes = weights.row_bytes();
+        for row in (0..n).step_by(rounded::ROWS) {
+            let codes = &weights.codes[(self.first_row + row) * row_bytes..];
+            let rows = rounded::Rows { n: rounded::ROWS.min(n - row), codes, row_bytes, items: &items[row * per_row..], per_row };
+            for first in (0..width).step_by(DEPTH) {
+                interleave(&rows, first, DEPTH.min(width - first), strip);
+                for (x, sums) in x.iter().zip(self.sums.chunks_mut(ROUNDED_TOGETHER * TASK)) {
+                    rounded::multiply(strip, x, &mut sums[row..], TASK);
+                }
+            }
+        }
+    }
+
+    fn run(&mut self, with: Instructions) {
+        match self.x {
+            Input::Floats(x, stride) => {
+                PANEL.with_borrow_mut(|panel| self.run_floats(with.isa, bytemuck::cast_slice(x), *stride, panel));
+            }
+            Input::Rounded(x) => STRIP_OF_THREAD.with_borrow_mut(|strip| match strip {
+                Some(strip) if strip.dots() == with.dots => self.run_rounded(x, strip),
+                _ => self.run_rounded(x, strip.insert(Strip::new(with.dots))),
+            }),
+        }
+    }
+
+    fn run_floats(&mut self, isa: Isa, x: &[f32], x_stride: usize, panel: &mut Vec<FloatLine>) {
+        if self.run_few(isa, x, x_stride) {
             return;
         }
         let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
@@ -165,7 +231,7 @@ impl ProductTask<'_> {
                     for (strip, w) in panel.chunks_exact(STRIP * depth).enumerate().take((rows - row).div_ceil(STRIP)) {
                         let at = row + strip * STRIP;
                         let sums = &mut self.sums[t * TASK + at..(end - 1) * TASK + at + STRIP];
-                        tile::multiply(isa, w, &self.x[t * self.stride + first..], self.stride, sums, TASK);
+                        tile::multiply(isa, w, &x[t * x_stride + first..], x_stride, sums, TASK);
                     }
                 }
             }
@@ -175,21 +241,34 @@ impl ProductTask<'_> {
 
 /// Computes products on the thread pool. Returns the results in the order of `products`.
 pub fn products(products: &[Product<'_>]) -> Vec<Sums> {
-    products_with(Isa::best(), products)
+    products_with(Instructions { isa: Isa::best(), dots: Dots::best() }, products)
 }
 
-pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
-    let inputs: Vec<(usize, Vec<FloatLine>)> = products.iter().map(|p| pack(&p.x)).collect();
+pub(super) fn products_with(with: Instructions, products: &[Product<'_>]) -> Vec<Sums> {
+    let mut inputs: Vec<Input> = Vec::new();
+    let input = |p: &Product<'_>| if p.is_rounded() { Input::Rounded(round(with.isa, &p.x)) } else { pack(&p.x) };
+    // Products of the same activations share an input.
+    let same = |a: &Product<'_>, b: &Product<'_>| {
+        a.is_rounded() == b.is_rounded() && a.x.len() == b.x.len() && a.x.iter().zip(&b.x).all(|(a, b)| std::ptr::eq(*a, *b))
+    };
+    let mut first: Vec<usize> = Vec::new();
+    for (i, product) in products.iter().enumerate() {
+        let found = (0..i).find(|&j| same(&products[j], product)).map(|j| first[j]);
+        first.push(found.unwrap_or_else(|| {
+            inputs.push(input(product));
+            inputs.len() - 1
+        }));
+    }
     let length = |p: &Product<'_>| p.rows.div_ceil(TASK) * p.x.len() * TASK;
     let mut sums: Vec<Sums> = products.iter().map(|p| Sums { rows: p.rows, values: vec![0.0; length(p)] }).collect();
     let mut tasks = Vec::new();
-    for ((product, (stride, x)), sums) in products.iter().zip(&inputs).zip(&mut sums) {
-        let x = bytemuck::cast_slice(x);
+    for ((product, input), sums) in products.iter().zip(first).zip(&mut sums) {
+        let x = &inputs[input];
         let pieces = sums.values.chunks_exact_mut((product.x.len() * TASK).max(1)).enumerate();
-        tasks.extend(pieces.map(|(i, sums)| ProductTask { product, x, stride: *stride, first_row: i * TASK, sums }));
+        tasks.extend(pieces.map(|(i, sums)| ProductTask { product, x, first_row: i * TASK, sums }));
     }
     let work: usize = products.iter().map(|p| p.rows * p.x.iter().map(|x| x.len()).sum::<usize>()).sum();
-    let run = |mut task: ProductTask<'_>| PANEL.with_borrow_mut(|panel| task.run(isa, panel));
+    let run = |mut task: ProductTask<'_>| task.run(with);
     if work < ALONE {
         tasks.into_iter().for_each(run);
     } else {
@@ -198,12 +277,20 @@ pub(super) fn products_with(isa: Isa, products: &[Product<'_>]) -> Vec<Sums> {
     sums
 }
 
-/// Copies rows of activations, each padded with zeros to whole [`FloatLine`]s. Returns the length of a padded row, and the rows.
-fn pack(x: &[&[f32]]) -> (usize, Vec<FloatLine>) {
+/// Rounds rows of activations, many rows on all threads.
+fn round(isa: Isa, x: &[&[f32]]) -> Vec<RoundedRows> {
+    if x.len() <= ROUNDED_TOGETHER {
+        return vec![RoundedRows::new(isa, x)];
+    }
+    x.par_chunks(ROUNDED_TOGETHER).map(|x| RoundedRows::new(isa, x)).collect()
+}
+
+/// Copies rows of activations.
+fn pack(x: &[&[f32]]) -> Input {
     let lines = x.first().map_or(0, |x| x.len().div_ceil(LANES));
     let mut packed = vec![FloatLine::zeroed(); lines * x.len()];
     for (row, x) in packed.chunks_exact_mut(lines.max(1)).zip(x) {
         bytemuck::cast_slice_mut(row)[..x.len()].copy_from_slice(x);
     }
-    (lines * LANES, packed)
+    Input::Floats(packed, lines * LANES)
 }

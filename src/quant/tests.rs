@@ -1,6 +1,7 @@
 //! Compares every format with plain arithmetic.
 
-use super::product::{Product, Weights, products};
+use super::product::{Instructions, Product, Weights, products};
+use super::rounded::Dots;
 use super::*;
 
 /// Returns deterministic weights of many magnitudes.
@@ -119,7 +120,7 @@ fn products_agree_with_a_plain_loop() {
                 // x is shorter than a stored row, because padding must not contribute to the product.
                 let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
                 let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
-                let found = products(&[Product { weights, rows, x: x.clone() }]);
+                let found = products(&[Product { weights, rows, x: x.clone(), rounded: false }]);
                 let mut row = vec![0.0; k];
                 for t in 0..n {
                     let found: Vec<f32> = found[0].of(t).flatten().copied().collect();
@@ -149,7 +150,7 @@ fn rows_that_are_not_padded_keep_their_end() {
         format.decode(&codes, &mut decoded);
         let expected: f32 = decoded.iter().zip(&x[19..]).map(|(w, x)| w * x).sum();
         let weights = Weights { format, k: 21, codes: &codes, scales: &Scales::None };
-        let found = products(&[Product { weights, rows: 1, x: vec![&x[19..]] }])[0].of(0).next().unwrap()[0];
+        let found = products(&[Product { weights, rows: 1, x: vec![&x[19..]], rounded: false }])[0].of(0).next().unwrap()[0];
         assert!((found - expected).abs() <= 1e-3 * expected.abs(), "{format:?}");
     }
 }
@@ -199,32 +200,115 @@ fn decoders_agree_with_the_portable_one() {
     check_gguf::<gguf::Q2K>();
 }
 
+/// Returns 17 rows of activations for a matrix with 1200 columns, and encoded weights of 45 rows.
+fn example(format: &'static dyn Format, axis: Axis) -> (Vec<u8>, Scales, Vec<f32>) {
+    let weights: Vec<f32> = (0..ROWS * K).map(|i| (i * 37 % 101) as f32 / 64.0 - 0.8).collect();
+    let (codes, scales) = encoded(format, axis, &weights, ROWS, K);
+    (codes, scales, (0..17 * K).map(|i| (i * 13 % 29) as f32 / 16.0 - 0.9).collect())
+}
+
+const ROWS: usize = 45;
+const K: usize = 1200;
+
 #[test]
 fn products_do_not_depend_on_neighbours_or_instructions() {
+    let best = Instructions { isa: isa::Isa::best(), dots: Dots::best() };
     for (&format, axis) in FORMATS.iter().flat_map(|f| axes(*f).iter().map(move |axis| (f, *axis))) {
-        let (rows, k, n) = (45, 1200, 17);
-        let (codes, scales) =
-            encoded(format, axis, &(0..rows * k).map(|i| (i * 37 % 101) as f32 / 64.0 - 0.8).collect::<Vec<_>>(), rows, k);
-        let weights = Weights { format, k, codes: &codes, scales: &scales };
-        let x: Vec<f32> = (0..n * k).map(|i| (i * 13 % 29) as f32 / 16.0 - 0.9).collect();
-        let x: Vec<&[f32]> = x.chunks_exact(k).collect();
-        let sums = |x: &[&[f32]]| products(&[Product { weights, rows, x: x.to_vec() }]).remove(0);
-        let whole = sums(&x);
-        for tokens in [1, 2, 3, 4, 5, 6, 7, 12, 13] {
-            for (first, x) in x.chunks(tokens).enumerate() {
-                let part = sums(x);
-                for t in 0..x.len() {
-                    assert!(part.of(t).eq(whole.of(first * tokens + t)), "{format:?} {axis:?} {tokens} {first} {t}");
+        let (codes, scales, x) = example(format, axis);
+        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        let x: Vec<&[f32]> = x.chunks_exact(K).collect();
+        for rounded in [false, true] {
+            if rounded && !weights.are_whole() {
+                continue;
+            }
+            let sums =
+                |with, x: &[&[f32]]| product::products_with(with, &[Product { weights, rows: ROWS, x: x.to_vec(), rounded }]).remove(0);
+            let whole = sums(best, &x);
+            for tokens in [1, 2, 3, 4, 5, 6, 7, 12, 13] {
+                for (first, x) in x.chunks(tokens).enumerate() {
+                    let part = sums(best, x);
+                    for t in 0..x.len() {
+                        assert!(part.of(t).eq(whole.of(first * tokens + t)), "{format:?} {axis:?} {rounded} {tokens} {first} {t}");
+                    }
+                }
+            }
+            // Fused instructions give the same bits. The plain loop of floats may round each product before adding it, and then its sums differ.
+            for isa in isa::Isa::all().into_iter().filter(|isa| rounded || isa::FUSED || *isa != isa::Isa::Plain) {
+                for dots in if rounded { Dots::all() } else { vec![Dots::Plain] } {
+                    for x in [&x[..], &x[..1]] {
+                        let found = sums(Instructions { isa, dots }, x);
+                        assert!((0..x.len()).all(|t| found.of(t).eq(whole.of(t))), "{format:?} {axis:?} {isa:?} {dots:?}");
+                    }
                 }
             }
         }
-        // Fused instructions give the same bits. The plain loop may round each product before adding it, and then its sums differ.
-        for isa in isa::Isa::all().into_iter().filter(|isa| isa::FUSED || *isa != isa::Isa::Plain) {
-            for x in [&x[..], &x[..1]] {
-                let found = product::products_with(isa, &[Product { weights, rows, x: x.to_vec() }]).remove(0);
-                assert!((0..x.len()).all(|t| found.of(t).eq(whole.of(t))), "{format:?} {axis:?} {isa:?}");
+    }
+}
+
+/// The products of whole numbers are those of the decoded weights and the rounded activations.
+#[test]
+fn rounded_products_agree_with_a_plain_loop() {
+    let mut seen = 0;
+    for &format in FORMATS {
+        let (codes, scales, mut x) = example(format, Axis::Row);
+        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        if !weights.are_whole() {
+            continue;
+        }
+        seen += 1;
+        x[5] = 100.0;
+        // Each row of activations is shorter than a row of weights, because padding must not contribute to the product.
+        let x: Vec<&[f32]> = x.chunks_exact(K).map(|x| &x[..K - 3]).collect();
+        let found = products(&[Product { weights, rows: ROWS, x: x.clone(), rounded: true }]).remove(0);
+        let mut row = vec![0.0; K];
+        for (t, x) in x.iter().enumerate() {
+            let rounded: Vec<f64> = x
+                .chunks(32)
+                .flat_map(|block| {
+                    let d = block.iter().fold(0f32, |most, x| most.max(x.abs())) / 127.0;
+                    block.iter().map(move |x| f64::from(d) * f64::from((x / d).round()))
+                })
+                .collect();
+            for (r, &found) in found.of(t).flatten().enumerate() {
+                weights.row(r, &mut row);
+                let terms = || row.iter().zip(&rounded).map(|(&w, x)| f64::from(w) * x);
+                let (expected, scale) = (terms().sum::<f64>(), terms().map(f64::abs).sum::<f64>());
+                assert!((f64::from(found) - expected).abs() <= 1e-5 * scale, "{format:?} {t} {r}: {found} for {expected}");
             }
         }
+    }
+    assert_eq!(seen, 14);
+}
+
+/// Rounded products have the same bits on every CPU: these numbers were computed with AVX-512 and with NEON.
+#[test]
+fn rounded_products_have_the_same_bits_on_every_cpu() {
+    for (name, expected) in
+        [("i8", 0xe0a8f0a6u32), ("i4", 0x9178d6e3), ("q8_0", 0x355451fd), ("q6_k", 0x9f276d07), ("q4_k", 0x069e81b3), ("q2_k", 0xc720c343)]
+    {
+        let format = find(name).unwrap();
+        let (codes, scales, x) = example(format, Axis::Row);
+        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        let found = products(&[Product { weights, rows: ROWS, x: x.chunks_exact(K).collect(), rounded: true }]).remove(0);
+        let bits = (0..17).flat_map(|t| found.of(t).flatten()).fold(0u32, |bits, y| bits.rotate_left(5) ^ y.to_bits());
+        assert_eq!(bits, expected, "{name}: {bits:#010x}");
+    }
+}
+
+#[test]
+fn an_activation_that_is_not_finite_is_not_hidden() {
+    let format = find("q4_k").unwrap();
+    let (codes, scales, mut x) = example(format, Axis::Row);
+    let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+    x[700] = f32::INFINITY;
+    let found = products(&[Product { weights, rows: ROWS, x: vec![&x[..K], &x[K..2 * K]], rounded: true }]).remove(0);
+    assert!(found.of(0).flatten().all(|y| y.is_nan()) && found.of(1).flatten().all(|y| y.is_finite()));
+}
+
+#[test]
+fn all_finite_halves_are_widened_exactly() {
+    for half in (0..=u16::MAX).map(half::f16::from_bits).filter(|half| half.is_finite()) {
+        assert_eq!(isa::widened(half).to_bits(), half.to_f32().to_bits(), "{half:?}");
     }
 }
 

@@ -20,6 +20,12 @@ pub trait Codes {
     /// True if the format also has blocks along columns, with one factor per column.
     const HAS_COLUMNS: bool = false;
 
+    /// If the values of the codes are whole numbers from −128 to 127 times a constant, this is the constant, otherwise 0.
+    const STEP: f32 = 0.0;
+
+    /// True if the codes have four bits and lie side by side, and the format has the function [`values`](Self::values).
+    const NIBBLES: bool = false;
+
     /// The number of floats in a register from which on [`signed`](Self::signed) is faster than [`load`](Self::load). The default is for formats without
     /// this function.
     const SIGNED_FROM: usize = usize::MAX;
@@ -50,15 +56,36 @@ pub trait Codes {
         }
     }
 
-    /// Loads the unscaled values of four consecutive units, one per byte. Only formats whose values are whole numbers from
-    /// −128 to 127 have this function.
+    /// Loads the unscaled values of four consecutive units, divided by [`STEP`](Self::STEP), one per byte. Only formats with a step have this
+    /// function.
     ///
     /// # Safety
     /// The CPU has the instructions of [`Isa::Avx2`](super::isa::Isa::Avx2), and `units` points to four whole units.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn signed(_units: *const u8) -> std::arch::x86_64::__m256i {
-        unreachable!("only formats whose values are whole numbers")
+        unreachable!("only formats with a step")
+    }
+
+    /// Returns the unscaled values of codes, divided by [`STEP`](Self::STEP), one per byte.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of [`Isa::Avx2`](super::isa::Isa::Avx2).
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn values(_codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
+        unreachable!("only formats with nibbles")
+    }
+
+    /// Loads the unscaled values of two consecutive units, divided by [`STEP`](Self::STEP), one per byte. Only formats with a step have this
+    /// function.
+    ///
+    /// # Safety
+    /// `units` points to two whole units.
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn signed_neon(_units: *const u8) -> std::arch::aarch64::int8x16_t {
+        unreachable!("only formats with a step")
     }
 
     /// Loads the unscaled values of two consecutive units into four registers.

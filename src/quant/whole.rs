@@ -13,6 +13,10 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
 
     const SUB: usize = SUB;
 
+    const STEP: f32 = 1.0;
+
+    const NIBBLES: bool = B::BITS == 4;
+
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     /// [`Bits::lanes`] is fast if the codes of a unit are one number.
@@ -36,17 +40,31 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
+        // SAFETY: the caller guarantees the CPU's features and four whole units.
+        unsafe { Self::values(B::bytes_of_four(units)) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn values(codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
         use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and four whole units. Bytes wrap around, so that the difference is right for 8 bits, too.
-        unsafe { _mm256_sub_epi8(B::bytes_of_four(units), _mm256_set1_epi8(ZERO as i8)) }
+        // SAFETY: the caller guarantees the CPU's features. Bytes wrap around, so that the difference is right for 8 bits, too.
+        unsafe { _mm256_sub_epi8(codes, _mm256_set1_epi8(ZERO as i8)) }
+    }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn signed_neon(units: *const u8) -> std::arch::aarch64::int8x16_t {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units. Bytes wrap around, so that the difference is right for 8 bits, too.
+        unsafe { vreinterpretq_s8_u8(vsubq_u8(B::bytes(units), vdupq_n_u8(ZERO as u8))) }
     }
 
     #[cfg(has_neon)]
     #[inline(always)]
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
-        use std::arch::aarch64::*;
-        // SAFETY: the caller guarantees two whole units. Bytes wrap around, so that the difference is right for 8 bits, too.
-        super::units::neon::whole(unsafe { vreinterpretq_s8_u8(vsubq_u8(B::bytes(units), vdupq_n_u8(ZERO as u8))) })
+        // SAFETY: the caller guarantees two whole units.
+        super::units::neon::whole(unsafe { Self::signed_neon(units) })
     }
 }
 
@@ -72,6 +90,10 @@ impl Codes for Tabled {
 
     const SUB: usize = 32;
 
+    const STEP: f32 = 1.0;
+
+    const NIBBLES: bool = true;
+
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     const SIGNED_FROM: usize = 8;
@@ -91,19 +113,30 @@ impl Codes for Tabled {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
+        // SAFETY: the caller guarantees the CPU's features and four whole units.
+        unsafe { Self::values(Planes::<4, 0>::bytes_of_four(units)) }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn values(codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
         use std::arch::x86_64::*;
-        // SAFETY: the caller guarantees the CPU's features and four whole units. The table has 16 bytes.
-        unsafe {
-            let table = _mm256_broadcastsi128_si256(_mm_loadu_si128(BYTES.as_ptr().cast()));
-            _mm256_shuffle_epi8(table, Planes::<4, 0>::bytes_of_four(units))
-        }
+        // SAFETY: the caller guarantees the CPU's features. The table has 16 bytes.
+        unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(BYTES.as_ptr().cast())), codes) }
+    }
+
+    #[cfg(has_neon)]
+    #[inline(always)]
+    unsafe fn signed_neon(units: *const u8) -> std::arch::aarch64::int8x16_t {
+        use std::arch::aarch64::*;
+        // SAFETY: the caller guarantees two whole units. The table has 16 bytes.
+        unsafe { vqtbl1q_s8(vld1q_s8(BYTES.as_ptr()), nibbles::bytes(units)) }
     }
 
     #[cfg(has_neon)]
     #[inline(always)]
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
-        use std::arch::aarch64::*;
         // SAFETY: the caller guarantees two whole units.
-        super::units::neon::whole(unsafe { vqtbl1q_s8(vld1q_s8(BYTES.as_ptr()), nibbles::bytes(units)) })
+        super::units::neon::whole(unsafe { Self::signed_neon(units) })
     }
 }

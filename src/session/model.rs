@@ -7,13 +7,14 @@ use super::importance::{assign, file_names};
 use super::layout::{fitted, lay_out, sizes};
 use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
-use super::place::{are_discrete, check_memory, choose_devices, place, placed};
+use super::place::{are_discrete, check_memory, choose_devices, place, placed, rounds};
 use super::quantised::{QuantisedTensor, quantised_tensors};
 use super::vocabulary::vocabulary;
 use crate::arch::{Facts, Purpose};
 use crate::error::{Error, Result, filled};
 use crate::exec::{Loaded, mapped_bytes};
 use crate::files::Files;
+use crate::quant::Activations;
 use crate::sample::Sampling;
 use crate::tape::{Capacity, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
@@ -46,6 +47,8 @@ struct Inner {
     /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
     file_names: BTreeMap<String, String>,
     importance: Option<String>,
+    /// True if products on the CPU round activations.
+    rounds: bool,
     chunk: usize,
     context: Option<usize>,
     sampling: Sampling,
@@ -95,6 +98,7 @@ impl Model {
         let (vocab, vocab_note) = vocab(source, options, &facts, definition.checkpoint.as_ref())?;
         let mut tape = std::mem::take(&mut definition.tape);
         tape.cache_format = options.cache_dtype.format();
+        tape.activations = options.activations;
         tape.store_states(options.state_dtype.format())?;
         let context = options.context_of(&facts);
         if let Some(context) = context.filter(|context| !(1..=MAX_CONTEXT).contains(context)) {
@@ -119,6 +123,7 @@ impl Model {
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
         let chosen = choose_devices(&layout.parts, options).await?;
+        let rounds = rounds(&chosen, &tape)?;
         let placed = placed(&chosen, tape.n_layers());
         let mapped = |m: &MatrixSpec| mapped_bytes(m, definition.source.as_ref());
         let footprint = Footprint::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
@@ -150,6 +155,7 @@ impl Model {
             hash,
             file_names,
             importance,
+            rounds,
             chunk,
             context,
             sampling: definition.blueprint.sampling(),
@@ -269,13 +275,18 @@ impl Model {
         &self.0.hash
     }
     /// Returns the properties that determine rounding, as one text: the formats of matrices, states and KV cache, the importance with which the matrices
-    /// were encoded, and the device's API and name.
+    /// were encoded, whether activations are rounded, and the device's API and name.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
         let Device { backend, name, .. } = self.device();
         let importance = self.importance().map_or_else(String::new, |hash| format!(" importance {hash}"));
-        format!("{}{importance} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
+        let rounded = if self.0.rounds { " i8 activations" } else { "" };
+        format!("{}{importance}{rounded} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
+    }
+    /// Returns `I8` if products of the model round activations, otherwise `Float`.
+    pub fn activations(&self) -> Activations {
+        if self.0.rounds { Activations::I8 } else { Activations::Float }
     }
     /// Returns a hash of the importance with which the weights were encoded (`Options::calibration`), or `None` if they were encoded without.
     pub fn importance(&self) -> Option<&str> {

@@ -6,11 +6,12 @@ use std::str::FromStr;
 
 impl Options {
     /// The names that [`set`](Self::set) takes.
-    pub const NAMES: [&'static str; 15] = [
+    pub const NAMES: [&'static str; 16] = [
         "device",
         "backend",
         "dtype",
         "quant",
+        "activations",
         "strategy",
         "vocab",
         "chunk",
@@ -35,6 +36,7 @@ impl Options {
             "backend" => self.backend = value.parse().map_err(named)?,
             "dtype" => self.dtype = value.parse().map_err(named)?,
             "quant" => self.quant = Some(value.parse().map_err(named)?),
+            "activations" => self.activations = value.parse().map_err(named)?,
             "strategy" => self.strategy = Some(value.parse().map_err(named)?),
             "vocab" => self.vocab = Some(value.into()),
             "chunk" => self.chunk = Some(count(name, value)?),
@@ -77,8 +79,24 @@ mod tests {
 
     #[test]
     fn every_name_sets_an_option() {
-        let values =
-            ["cpu", "vulkan", "f32", "i8", "cpu fp32", "v.txt", "64", "128", "f32", "f16", "1e6", "true", "false", "key-value", "1e-5"];
+        let values = [
+            "cpu",
+            "vulkan",
+            "f32",
+            "i8",
+            "float",
+            "cpu fp32",
+            "v.txt",
+            "64",
+            "128",
+            "f32",
+            "f16",
+            "1e6",
+            "true",
+            "false",
+            "key-value",
+            "1e-5",
+        ];
         for (name, value) in Options::NAMES.into_iter().zip(values) {
             Options::default().set(name, value).unwrap_or_else(|e| panic!("{e}"));
             // A path and a name of a GPU may be any text.

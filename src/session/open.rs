@@ -6,6 +6,7 @@ use crate::error::Result;
 use crate::exec::gpu::{self, Backend};
 use crate::exec::strategy::StrategyChoice;
 use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
+use crate::quant::Activations;
 use crate::weights::Calibration;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -44,6 +45,11 @@ impl Options {
     /// Sets the formats to which matrices are quantised: `quant("i8".parse()?)`.
     pub fn quant(self, plan: QuantPlan) -> Options {
         Options { quant: Some(plan), ..self }
+    }
+
+    /// Sets whether the CPU rounds activations to 8 bits where weights are quantised.
+    pub fn activations(self, activations: Activations) -> Options {
+        Options { activations, ..self }
     }
 
     /// Sets the importance of the columns of matrices, for the encoders of quantised formats.

@@ -6,7 +6,7 @@ use crate::exec::gpu::{self, Backend};
 use crate::exec::strategy::StrategyChoice;
 use crate::exec::{DeviceChoice, FloatChoice, QuantPlan};
 use crate::files::Files;
-use crate::quant::Float;
+use crate::quant::{Activations, Float};
 use crate::weights::Calibration;
 use std::fmt;
 use std::ops::Range;
@@ -74,6 +74,8 @@ pub struct Options {
     /// The importance of the columns of matrices, for the encoders of quantised formats. `None` lets all weights count alike. Matrices that the file
     /// stores in their format are not encoded. Has no effect in a browser.
     pub calibration: Option<Arc<Calibration>>,
+    /// Rounding of activations to 8 bits, on the CPU and where weights are quantised. GPUs do not round activations.
+    pub activations: Activations,
     /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
     /// `adapter_config.json`.
     pub lora: Option<(PathBuf, Option<f32>)>,
@@ -133,6 +135,7 @@ impl Default for Options {
             dtype: FloatChoice::Auto,
             quant: None,
             calibration: None,
+            activations: Activations::Auto,
             strategy: None,
             lora: None,
             vocab: None,

@@ -2,12 +2,13 @@
 
 use super::footprint::{DeviceBytes, check};
 use super::options::{Device, Options, PartOn};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exec::gpu::{self, AdapterKind, GpuModel};
 use crate::exec::strategy::PlacedLayers;
 use crate::exec::{
     Chain, ChosenDevice, DeviceChoice, DeviceDecision, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
 };
+use crate::quant::{Activations, Axis};
 use crate::tape::{MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
@@ -46,6 +47,21 @@ pub async fn choose_devices(parts: &[PartOn], options: &Options) -> Result<Vec<C
 /// Returns the placements of all parts, for the check of free memory. Leaves out parts on a GPU that the caller opened: its memory is not checked.
 pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<PlacedLayers> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
+}
+
+/// Returns whether products of the model round activations: those of the parts on the CPU, if the option asks for it.
+///
+/// # Errors
+/// `Usage` if rounded activations are asked for by name, and a part is on a GPU.
+pub fn rounds(chosen: &[ChosenPart], tape: &Tape) -> Result<bool> {
+    let is_cpu = |part: &ChosenPart| matches!(&part.choice, Some(DeviceDecision { chosen: ChosenDevice::Cpu, .. }));
+    if tape.activations == Activations::I8 && !chosen.iter().all(is_cpu) {
+        return Err(Error::usage("GPUs do not round activations").field("activations").hint("use `device=cpu` or `activations=auto`"));
+    }
+    let matrices = |part: &ChosenPart| tape.matrices[tape.extent(&part.part.placed(String::new(), tape.n_layers()).layers).matrices].iter();
+    let is_rounded =
+        |m: &MatrixSpec| !m.is_table() && m.axis() == Axis::Row && m.parts.iter().any(|p| tape.activations.are_rounded(p.format));
+    Ok(chosen.iter().filter(|part| is_cpu(part)).flat_map(matrices).any(is_rounded))
 }
 
 /// Returns whether all devices are discrete GPUs. A GPU that the caller opened counts as not discrete, because its kind is unknown.

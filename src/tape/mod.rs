@@ -34,7 +34,7 @@ pub use tuning::{BATCH, DenseFrom, FUSED, Tile, Tuning};
 pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
 
 use crate::error::{Error, Result};
-use crate::quant::{self, Format, padded};
+use crate::quant::{self, Activations, Format, padded};
 
 /// The handle of an activation, an f32 array `[rows, stride]`: its index in [`Tape::vars`]. A row consists of one or more vectors, called
 /// columns, each padded with zeros to a multiple of [`quant::PAD`] floats.
@@ -187,6 +187,8 @@ pub struct Tape {
     pub caches: Vec<CacheSpec>,
     /// The format of all caches, chosen when the model is opened.
     pub cache_format: &'static dyn Format,
+    /// Rounding of activations on the CPU, chosen when the model is opened.
+    pub activations: Activations,
     /// The rotary position embedding of all attention words. `None` if the model has no such embedding.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
@@ -213,6 +215,7 @@ impl Default for Tape {
             states: Vec::new(),
             caches: Vec::new(),
             cache_format: quant::FORMATS[0],
+            activations: Activations::Float,
             rotary: None,
             words: Vec::new(),
             logits: None,

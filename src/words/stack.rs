@@ -371,7 +371,8 @@ impl Stack {
         let spec = host.tape.matrix_spec(self.matrix);
         let product = |s: &Segment| {
             let x = self.inputs(s, host, n).collect();
-            Product { weights: host.matrix(self.matrix).part(s.part), rows: spec.parts[s.part].rows, x }
+            let weights = host.matrix(self.matrix).part(s.part);
+            Product { weights, rows: spec.parts[s.part].rows, x, rounded: host.tape.activations.are_rounded(weights.format) }
         };
         products(&self.segments.iter().map(product).collect::<Vec<_>>())
     }

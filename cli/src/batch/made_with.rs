@@ -20,6 +20,7 @@ pub fn run_file(args: &Args, model: &Model, sampling: &Sampling, rules: Option<&
     let mut put = |name: &str, value: Value| drop(made_with.insert(name.into(), value));
     put("model", model.weights_hash().into());
     put("quantisation", format!("{}, {:.2} bits", model.dtype(), model.bits_per_weight()).into());
+    put("activations", model.activations().name().into());
     put("importance", model.importance().into());
     put("vocabulary", model.vocab().map(|v| hash_of_parts((0..=v.max_id()).map(|id| v.token(id)))).into());
     let run = &args.model.weights.run;

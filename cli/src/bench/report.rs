@@ -53,6 +53,8 @@ impl Samples {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BenchExtra {
     pub dtype: String,
+    /// `i8` if products round activations, otherwise `float`.
+    pub activations: &'static str,
     pub device: String,
     pub driver: String,
     /// The rate in GB/s at which this device reads weights when it multiplies large matrices by one vector. `None` if not measured.

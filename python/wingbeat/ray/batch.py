@@ -30,7 +30,7 @@ _log = logging.getLogger("wingbeat")
 # The settings of a run, in the folder of its results. Readers of Parquet folders pass over names that begin with `_`.
 _RUN = "_run.json"
 # The options that change texts.
-_OF_TEXTS = "dtype quant strategy lora lora_alpha vocab context cache_dtype state_dtype rope_theta group_norm_eps state_orientation format".split()
+_OF_TEXTS = "dtype quant activations strategy lora lora_alpha vocab context cache_dtype state_dtype rope_theta group_norm_eps state_orientation format".split()
 
 
 class RayBatch:

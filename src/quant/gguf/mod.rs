@@ -223,7 +223,7 @@ impl<T: BlockType> Format for Gguf<T> {
     }
 
     fn loops(&self) -> Loops {
-        Loops::of::<T::Codes>(BlockLayout::of::<T::Scales>())
+        Loops::of::<T::Codes, T::Scales>()
     }
 }
 

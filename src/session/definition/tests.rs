@@ -3,7 +3,7 @@
 use super::*;
 use crate::exec::FloatChoice;
 use crate::exec::gpu::Device;
-use crate::quant::{FORMATS, Float, Format};
+use crate::quant::{Activations, FORMATS, Float, Format};
 use crate::session::{Model, Session, Windows, quality};
 use crate::tape::{Caps, Class};
 use crate::vocab::Vocab;
@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 fn load(file: &Gguf, quant: &str) -> Result<Model> {
     let quant = (!quant.is_empty()).then(|| quant.parse().unwrap());
-    load_with(file, Options { quant, ..Options::default() })
+    load_with(file, Options { quant, activations: Activations::Float, ..Options::default() })
 }
 
 fn load_with(file: &Gguf, options: Options) -> Result<Model> {
