@@ -8,7 +8,7 @@ use std::str::FromStr;
 /// How products read activations, where weights are whole numbers times a factor per block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Activations {
-    /// Rounds activations to 8 bits where this costs little: products with weights of at most [`FEW_BITS`] bits.
+    /// Rounds activations to 8 bits where this costs little: products with weights of at most 6 bits.
     #[default]
     Auto,
     /// Rounds activations to 8 bits.

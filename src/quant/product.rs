@@ -80,7 +80,7 @@ pub struct Product<'a> {
     pub rows: usize,
     /// One row of activations per token, all of the same length. If they are shorter than a row of W, the rest of W's row is padding.
     pub x: Vec<&'a [f32]>,
-    /// True if the activations are rounded to 8 bits ([`RoundedRows`](super::rounded::RoundedRows)). Without effect if [`Weights::are_whole`] is false.
+    /// True if the activations are rounded to 8 bits, in blocks of 32 with a scale each. Without effect if [`Weights::are_whole`] is false.
     pub rounded: bool,
 }
 

@@ -115,13 +115,13 @@ impl Body for Rounding<'_> {
 /// Writes the codes of a block and returns its scale.
 #[inline(always)]
 fn round(x: &[f32; BLOCK], codes: &mut [i8; BLOCK]) -> f32 {
-    // A sum of differences is 0 if all numbers are finite, and NaN otherwise.
+    // A sum of such products is 0 if all numbers are finite, and NaN otherwise.
     let mut most = [0f32; 8];
     let mut other = [0f32; 8];
     for eight in x.as_chunks::<8>().0 {
         for l in 0..8 {
             most[l] = if eight[l].abs() > most[l] { eight[l].abs() } else { most[l] };
-            other[l] += eight[l] - eight[l];
+            other[l] += 0.0 * eight[l];
         }
     }
     let most = most.iter().fold(0f32, |most, x| if *x > most { *x } else { most });

@@ -203,8 +203,8 @@ unsafe fn transposed_factors<V: SimdVector>(from: [&[f32; TOGETHER]; TOGETHER], 
         return;
     }
     for (s, to) in to.iter_mut().enumerate() {
-        for j in 0..TOGETHER {
-            to.0[i + j] = from[j][s] * step;
+        for (j, from) in from.iter().enumerate() {
+            to.0[i + j] = from[s] * step;
         }
     }
 }
