@@ -2,7 +2,9 @@
 
 use super::super::PAD;
 use super::super::block_scales::{BlockScales, DEPTH, Expanded, MOST};
-use super::super::isa::{self, Body, Isa, SimdVector};
+#[cfg(target_arch = "x86_64")]
+use super::super::isa;
+use super::super::isa::{Body, Isa, SimdVector};
 use super::super::units::Codes;
 use super::{BLOCK, Dots, PER_LANE};
 use bytemuck::{Pod, Zeroable};
@@ -220,6 +222,9 @@ unsafe fn arrange<V: SimdVector, C: Codes, const UNSIGNED: bool>(
     i: usize,
     to: &mut [Columns],
 ) {
+    // Only the loops for x86-64 prefetch.
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = soon;
     #[cfg(target_arch = "x86_64")]
     if V::REGISTER > 0 {
         // SAFETY: registers of eight numbers and more come with AVX2.
