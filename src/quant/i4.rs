@@ -4,8 +4,6 @@
 //! with the largest magnitude to a value near −1 or 1. The encoder chooses the scale with the smallest squared error.
 
 use super::block_scales::OneScale;
-#[cfg(target_arch = "x86_64")]
-use super::planes::{Bits, Planes};
 use super::units::Codes;
 use super::{Format, Loops, PAD, Scaling, WEIGHTS_PER_BLOCK, nibbles};
 use crate::error::Result;
@@ -60,13 +58,6 @@ impl Codes for I4 {
     unsafe fn load_two(units: *const u8) -> std::arch::x86_64::__m512 {
         // SAFETY: the caller guarantees the CPU's features and two whole units.
         unsafe { nibbles::look_up_two(units, std::arch::x86_64::_mm512_loadu_ps(TABLE.as_ptr())) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
-    unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
-        // SAFETY: the caller guarantees the CPU's features and four whole units.
-        unsafe { Self::values(Planes::<4, 0>::bytes_of_four(units)) }
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -245,7 +245,7 @@ fn products_do_not_depend_on_neighbours_or_instructions() {
     }
 }
 
-/// The products of whole numbers are those of the decoded weights and the rounded activations.
+/// The products of whole numbers agree with decoded weights times rounded activations.
 #[test]
 fn rounded_products_agree_with_a_plain_loop() {
     let mut seen = 0;

@@ -1,6 +1,8 @@
 //! Units of eight codes: how the formats decode them, in plain arithmetic and in the registers of x86-64 and aarch64.
 
 use super::PAD;
+#[cfg(target_arch = "x86_64")]
+use super::planes::{Bits, Planes};
 
 /// Decodes the units of a format. A unit is the bytes of eight consecutive codes.
 pub trait Codes {
@@ -57,14 +59,16 @@ pub trait Codes {
     }
 
     /// Loads the unscaled values of four consecutive units, divided by [`STEP`](Self::STEP), one per byte. Only formats with a step have this
-    /// function.
+    /// function. The default is for formats with [`NIBBLES`](Self::NIBBLES).
     ///
     /// # Safety
     /// The CPU has the instructions of [`Isa::Avx2`](super::isa::Isa::Avx2), and `units` points to four whole units.
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn signed(_units: *const u8) -> std::arch::x86_64::__m256i {
-        unreachable!("only formats with a step")
+    unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
+        assert!(Self::NIBBLES, "only formats with a step");
+        // SAFETY: the caller guarantees the CPU's features and four whole units, here of four bits per code.
+        unsafe { Self::values(Planes::<4, 0>::bytes_of_four(units)) }
     }
 
     /// Returns the unscaled values of codes, divided by [`STEP`](Self::STEP), one per byte.

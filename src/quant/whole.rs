@@ -112,13 +112,6 @@ impl Codes for Tabled {
 
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
-    unsafe fn signed(units: *const u8) -> std::arch::x86_64::__m256i {
-        // SAFETY: the caller guarantees the CPU's features and four whole units.
-        unsafe { Self::values(Planes::<4, 0>::bytes_of_four(units)) }
-    }
-
-    #[cfg(target_arch = "x86_64")]
-    #[inline(always)]
     unsafe fn values(codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features. The table has 16 bytes.

@@ -49,7 +49,7 @@ pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<PlacedLayers> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
-/// Returns whether products of the model round activations: those of the parts on the CPU, if the option asks for it.
+/// Returns whether products of the model round activations. Parts on the CPU do, if the option asks for it.
 ///
 /// # Errors
 /// `Usage` if rounded activations are asked for by name, and a part is on a GPU.

@@ -35,7 +35,6 @@ pub struct RoundedRows {
 }
 
 /// Sums over equally large parts of all rows.
-#[derive(Default)]
 pub struct Sums {
     /// −128 Σ q, `[n, parts]`.
     pub unsigned: Vec<i32>,

@@ -65,7 +65,7 @@ fn plain(strip: &Strip, x: &RoundedRows, out: &mut [f32], out_stride: usize) {
     }
 }
 
-/// Calls `$tile` with the constants of the strip and at most `$most` tokens at a time.
+/// Calls `$tile` with the constants of the strip and some tokens at a time. `$t` are the possible numbers of tokens, from 1 on.
 #[cfg(any(target_arch = "x86_64", has_neon))]
 macro_rules! tiles {
     ($tile:ident, [$($t:literal)*], $strip:expr, $x:expr, $out:expr, $out_stride:expr) => {{
