@@ -8,7 +8,7 @@
 // Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/rows, matrix/windows_scaled
 // Slot weight: weight/iq4, weight/s3, weight/s6, weight/u2, weight/u4, weight/u5
-import package::lib::halves::halves;
+import package::lib::halves::four_halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
@@ -30,12 +30,6 @@ fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 // Returns the index of the first word of the block of unit k.
 fn first_word(p: Place, row: u32, k: u32) -> u32 {
     return p.scales + (row / 8u * ((p.units + LENGTH - 1u) / LENGTH) + k / LENGTH) * ITEMS;
-}
-
-// Returns the f16 of rows row ..= row + 3 in a word.
-fn four_halves(word: u32, row: u32) -> vec4<f32> {
-    let eight = halves(scale_word(word));
-    return select(eight[0], eight[1], (row & 4u) != 0u);
 }
 
 // Returns one byte of each of rows row ..= row + 3: byte `second` of the items of unit k.
@@ -61,11 +55,11 @@ fn small_scales(p: Place, row: u32, k: u32) -> vec4<f32> {
     return vec4<f32>(bitcast<vec4<i32>>(bytes << (vec4(24u) - places)) >> vec4(24u));
 }
 
-fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return four_halves(first_word(p, row, k), row) * small_scales(p, row, k); }
+fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return four_halves(scale_word(first_word(p, row, k)), row) * small_scales(p, row, k); }
 
 fn minima(p: Place, row: u32, k: u32) -> vec4<f32> {
     let places = vec4(0u, 8u, 16u, 24u);
-    let scales = four_halves(first_word(p, row, k) + 1u, row);
+    let scales = four_halves(scale_word(first_word(p, row, k) + 1u), row);
     if MINIMUM_BITS == 8u { return scales * vec4<f32>((vec4(four_bytes(p, row, k, 1u)) >> places) & vec4(0xffu)); }
     let bytes = vec4(four_bytes(p, row, k, k % LENGTH / SCALE_UNITS % 2u));
     return scales * vec4<f32>((bytes >> (places + vec4(4u))) & vec4(0xfu));

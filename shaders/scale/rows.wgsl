@@ -2,7 +2,7 @@
 // / 8, blocks]` words. Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/columns, matrix/rows, matrix/windows_scaled
 // Slot weight: weight/i4, weight/i8, weight/iq4, weight/nf4, weight/nf4_table, weight/q4_0, weight/q8_0, weight/s5
-import package::lib::halves::halves;
+import package::lib::halves::four_halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
@@ -17,13 +17,9 @@ fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0
 
 fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
-fn of_eight(p: Place, row: u32, k: u32) -> mat2x4<f32> {
-    return halves(scale_word(p.scales + row / 8u * ((p.units + BLOCK_UNITS - 1u) / BLOCK_UNITS) + k / BLOCK_UNITS));
-}
-
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> {
-    let eight = of_eight(p, row, k);
-    return select(eight[0], eight[1], (row & 4u) != 0u);
+    let blocks = (p.units + BLOCK_UNITS - 1u) / BLOCK_UNITS;
+    return four_halves(scale_word(p.scales + row / 8u * blocks + k / BLOCK_UNITS), row);
 }
 
 fn minima(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(0.0); }

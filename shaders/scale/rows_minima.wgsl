@@ -2,7 +2,7 @@
 // `[rows / 8, blocks, 2]` words. Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/rows, matrix/windows_scaled
 // Slot weight: weight/u4, weight/u5
-import package::lib::halves::halves;
+import package::lib::halves::four_halves;
 import package::matrix::dots::{Quad, dots};
 import package::matrix::place::Place;
 import package::slot::matrix::scale_word;
@@ -19,8 +19,7 @@ fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 
 fn of_four(p: Place, row: u32, k: u32, item: u32) -> vec4<f32> {
     let blocks = (p.units + BLOCK_UNITS - 1u) / BLOCK_UNITS;
-    let eight = halves(scale_word(p.scales + 2u * (row / 8u * blocks + k / BLOCK_UNITS) + item));
-    return select(eight[0], eight[1], (row & 4u) != 0u);
+    return four_halves(scale_word(p.scales + 2u * (row / 8u * blocks + k / BLOCK_UNITS) + item), row);
 }
 
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return of_four(p, row, k, 0u); }
