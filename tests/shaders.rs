@@ -8,7 +8,7 @@ use std::collections::HashSet;
 use wingbeat::low_level::arch::{ARCHS, synthetic};
 use wingbeat::low_level::exec::gpu::{Access, Device, DrawSizes, Recipe, Signature, compose, parse};
 use wingbeat::low_level::exec::selftest::{self, Extent};
-use wingbeat::low_level::quant::{FORMATS, Format, Scaling, find};
+use wingbeat::low_level::quant::{Activations, FORMATS, Format, Scaling, find};
 use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning};
 use wingbeat::low_level::words::WORDS;
 
@@ -22,7 +22,9 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
         // A tape without matrix states refuses f16. This error is ignored.
         tape.store_states(format).ok();
     }
-    for class in CLASSES {
+    for (activations, class) in [Activations::Float, Activations::I8].into_iter().flat_map(|a| CLASSES.map(|class| (a, class))) {
+        tape.activations = activations;
+        tape.keep_rounded();
         let plain = Caps::plain(class, 128 << 20);
         let variants = [
             Caps { batch_invariant: true, ..plain.clone() },
@@ -67,6 +69,17 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     for (format, tokens) in ["f16", "nf4"].into_iter().flat_map(|format| [1, 2, 4, 8, 16, 32, 64, 256].map(|n| (format, n))) {
         tape.store_as(find(format).unwrap());
         for tuning in Tuning::default().candidates(tokens) {
+            let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
+            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
+            tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut each);
+        }
+    }
+    tape.activations = Activations::I8;
+    for (format, tokens) in ["q8_0", "q4_k", "q6_k"].into_iter().flat_map(|format| Tuning::STEPS.map(|n| (format, n))) {
+        tape.store_as(find(format).unwrap());
+        tape.keep_rounded();
+        for tile in Tuning::rounded_candidates(tokens) {
+            let tuning = Tuning::default().with_rounded(tokens, Some(tile));
             let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().flat_map(|w| w.lower(&cx)).for_each(&mut each);

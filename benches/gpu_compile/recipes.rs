@@ -3,7 +3,7 @@
 use std::collections::HashSet;
 use wingbeat::low_level::arch::ARCHS;
 use wingbeat::low_level::exec::gpu::{DrawSizes, Recipe};
-use wingbeat::low_level::quant::{FORMATS, Format, Scaling};
+use wingbeat::low_level::quant::{Activations, FORMATS, Format, Scaling, find};
 use wingbeat::low_level::tape::{Caps, Class, Dispatch, Lowering, MatrixPart, Rows, Tape, Tuning, vector};
 use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
 
@@ -62,7 +62,11 @@ fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Di
                 // A tape without matrix states refuses f16. This error is ignored.
                 tape.store_states(format).ok();
             }
-            for (caps, tokens) in variants.iter().flat_map(|caps| TOKENS.map(|n| (caps, n))) {
+            for (activations, caps, tokens) in variants.iter().flat_map(|caps| TOKENS.map(|n| (caps, n))).flat_map(|(caps, n)| {
+                [Activations::Float, Activations::I8].map(|activations| (activations, caps, n))
+            }) {
+                tape.activations = activations;
+                tape.keep_rounded();
                 for context in [tokens, 4096.max(tokens)] {
                     let cx = Lowering { tape: &tape, caps, tokens, runs: tokens.min(4), outputs: 1, capacity: tokens, context };
                     tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);
@@ -90,6 +94,16 @@ fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
         tape.store_as(format);
         for tuning in first.candidates(tokens) {
             let caps = Caps { tuning, subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
+            let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
+            tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);
+        }
+    }
+    tape.activations = Activations::I8;
+    for (format, tokens) in ["q8_0", "q4_k", "q6_k"].into_iter().flat_map(|format| Tuning::STEPS.map(|n| (format, n))) {
+        tape.store_as(find(format).expect("a format of the list"));
+        tape.keep_rounded();
+        for tile in Tuning::rounded_candidates(tokens) {
+            let caps = Caps { tuning: first.with_rounded(tokens, Some(tile)), subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);
         }

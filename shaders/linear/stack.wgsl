@@ -1,7 +1,7 @@
 // The parameters that all kernels of matrix products share: a stack of segments, each with its own input, width, epilogue and output.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // A segment is a range of rows of one matrix. A workgroup works on one segment only.
-// Slot input: linear/input, linear/input_norm, linear/input_shift, linear/input_wkv4
+// Slot input: linear/input, linear/input_norm, linear/input_rounded, linear/input_shift, linear/input_wkv4
 import package::linear::epilogue::Epilogue;
 import package::slot::input::Input;
 

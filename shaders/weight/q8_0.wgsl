@@ -4,6 +4,7 @@ const SHARERS: u32 = 2u;
 const WORDS: u32 = 1u;
 const CELL_WORDS: u32 = 0u;
 const SCALE_UNITS: u32 = 4u;
+const CODE_STEP: f32 = 1.0;
 
 fn four(w: u32) -> vec4<f32> {
     let bits = vec4(w, w, w >> 16u, w >> 16u) & vec4(0xffu, 0xff00u, 0xffu, 0xff00u);
@@ -11,6 +12,8 @@ fn four(w: u32) -> vec4<f32> {
 }
 
 fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return mat2x4<f32>(four(a[2u * i]), four(a[2u * i + 1u])); }
+
+fn bytes8(a: vec4<u32>, b: vec4<u32>, i: u32) -> vec2<u32> { return vec2(a[2u * i], a[2u * i + 1u]) ^ vec2(0x80808080u); }
 
 // This format needs no preparation.
 fn begin_weights(lane: u32) {}

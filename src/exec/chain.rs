@@ -74,6 +74,10 @@ impl Loaded for Chain {
         self.parts().map(Loaded::longest_context).min().unwrap_or(usize::MAX)
     }
 
+    fn rounds(&self) -> bool {
+        self.parts().any(Loaded::rounds)
+    }
+
     fn is_watched(&self) -> bool {
         self.parts().any(Loaded::is_watched)
     }

@@ -140,6 +140,10 @@ impl Loaded for CpuModel {
         draws_on_device(false)
     }
 
+    fn rounds(&self) -> bool {
+        self.section.has_rounded()
+    }
+
     fn is_watched(&self) -> bool {
         false
     }

@@ -73,6 +73,9 @@ pub trait Loaded: Send + Sync {
         usize::MAX
     }
 
+    /// Returns whether products of the section round their inputs.
+    fn rounds(&self) -> bool;
+
     /// Returns whether the driver may abort a dispatch that runs for seconds.
     fn is_watched(&self) -> bool;
 }

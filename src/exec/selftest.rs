@@ -10,7 +10,7 @@ use super::gpu::{Device, GpuModel};
 use super::wait::block_on;
 use super::{Excerpt, Executor, Loaded, read_async, ready};
 use crate::error::Result;
-use crate::quant::{self, Format, Scaling};
+use crate::quant::{self, Activations, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, Cache, Capacity, Class, MatrixPart, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
@@ -177,6 +177,10 @@ const CAPACITY: Capacity = Capacity { pages: PAGES, blocks: BLOCKS, listed: BLOC
 pub async fn run_async(case: Case, format: &'static dyn Format, device: &Arc<Device>) -> Result<CaseOutcome> {
     let Case { name, mut tape, steps, bound, from_nothing, zeros } = case;
     tape.store_as(format);
+    if !device.caps.rounds(tape.activations, usize::MAX) {
+        tape.activations = Activations::Float;
+    }
+    tape.keep_rounded();
     if format.scaling() == Scaling::None {
         tape.cache_format = format;
     }

@@ -1,9 +1,12 @@
 //! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
-//! The file also holds the choice between sparse and dense products. This choice changes how results are rounded. The sizes change only the speed.
+//! The file also holds two choices: between sparse and dense products, and between rounded and float inputs of products. These choices change results
+//! slightly. The sizes change only the speed.
 //! If the file is missing, damaged or made for another driver, the defaults are used until the next measurement.
 
+mod fastest;
 mod measure;
+mod rounded;
 mod sparse;
 
 use super::environment::CHECKED;
@@ -61,7 +64,7 @@ fn read(path: &Path) -> Option<MeasuredAdapter> {
 }
 
 /// The version of [`Tuning`]'s fields and candidates. A file of another version is not read, so the adapter is measured again.
-const LAYOUT: &str = "5";
+const LAYOUT: &str = "6";
 
 /// Returns the path of an adapter's file in `folder`, `KIND-HASH.EXTENSION`. The hash depends on the adapter, the driver, the version of wingbeat,
 /// and the features in use: subgroups, cooperative matrices, the largest binding, and bounds checks.

@@ -40,7 +40,7 @@ impl Activations {
             Activations::I8 => true,
             Activations::Float => false,
         };
-        is_asked && format.loops().interleave.is_some()
+        is_asked && format.loops().is_whole
     }
 }
 

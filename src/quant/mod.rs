@@ -67,6 +67,8 @@ pub struct Loops {
     pub interleave: Option<rounded::Interleave>,
     /// The scales of blocks along rows.
     pub blocks: BlockLayout,
+    /// `true` if the values of the codes are whole numbers times a constant. Then products may round their activations to whole numbers, too.
+    pub is_whole: bool,
 }
 
 impl Loops {
@@ -75,7 +77,8 @@ impl Loops {
         let blocks = BlockLayout::of::<S>();
         debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
         let multiply = if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None };
-        Loops { decode: codes::decode_of::<C>(), multiply, interleave: rounded::interleave_of::<C, S>(), blocks }
+        let is_whole = C::STEP != 0.0 && C::SUB != 0;
+        Loops { decode: codes::decode_of::<C>(), multiply, interleave: rounded::interleave_of::<C, S>(), blocks, is_whole }
     }
 }
 

@@ -7,7 +7,7 @@ use super::importance::{assign, file_names};
 use super::layout::{fitted, lay_out, sizes};
 use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
-use super::place::{are_discrete, check_memory, choose_devices, place, placed, rounds};
+use super::place::{are_discrete, check_memory, choose_devices, has_gpu, place, placed};
 use super::quantised::{QuantisedTensor, quantised_tensors};
 use super::vocabulary::vocabulary;
 use crate::arch::{Facts, Purpose};
@@ -47,8 +47,6 @@ struct Inner {
     /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
     file_names: BTreeMap<String, String>,
     importance: Option<String>,
-    /// True if products on the CPU round activations.
-    rounds: bool,
     chunk: usize,
     context: Option<usize>,
     sampling: Sampling,
@@ -123,7 +121,9 @@ impl Model {
         drop(tensors);
         let weight_bytes = tape.matrices.iter().map(|m| m.size_bytes() as u64).sum();
         let chosen = choose_devices(&layout.parts, options).await?;
-        let rounds = rounds(&chosen, &tape)?;
+        if has_gpu(&chosen) {
+            tape.keep_rounded();
+        }
         let placed = placed(&chosen, tape.n_layers());
         let mapped = |m: &MatrixSpec| mapped_bytes(m, definition.source.as_ref());
         let footprint = Footprint::of(&tape, &sizes(options, context), &as_assigned).with_mapped(&tape, &placed, &mapped)?;
@@ -155,7 +155,6 @@ impl Model {
             hash,
             file_names,
             importance,
-            rounds,
             chunk,
             context,
             sampling: definition.blueprint.sampling(),
@@ -281,12 +280,12 @@ impl Model {
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
         let Device { backend, name, .. } = self.device();
         let importance = self.importance().map_or_else(String::new, |hash| format!(" importance {hash}"));
-        let rounded = if self.0.rounds { " i8 activations" } else { "" };
+        let rounded = if self.0.loaded.rounds() { " i8 activations" } else { "" };
         format!("{}{importance}{rounded} {state} {} {backend} {name}", self.dtype(), tape.cache_format.name())
     }
     /// Returns `I8` if products of the model round activations, otherwise `Float`.
     pub fn activations(&self) -> Activations {
-        if self.0.rounds { Activations::I8 } else { Activations::Float }
+        if self.0.loaded.rounds() { Activations::I8 } else { Activations::Float }
     }
     /// Returns a hash of the importance with which the weights were encoded (`Options::calibration`), or `None` if they were encoded without.
     pub fn importance(&self) -> Option<&str> {

@@ -8,8 +8,8 @@ use crate::exec::strategy::PlacedLayers;
 use crate::exec::{
     Chain, ChosenDevice, DeviceChoice, DeviceDecision, FloatChoice, Link, Loaded, Progress, choose_async, cpu::CpuModel, host_memory, tune,
 };
-use crate::quant::{Activations, Axis};
-use crate::tape::{MatrixSpec, Section, Source, Tape};
+use crate::quant::Activations;
+use crate::tape::{Caps, Class, MatrixSpec, Section, Source, Tape};
 use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
@@ -49,19 +49,10 @@ pub fn placed(chosen: &[ChosenPart], n_layers: usize) -> Vec<PlacedLayers> {
     chosen.iter().filter_map(|c| c.choice.as_ref().map(|choice| c.part.placed(choice.id.clone(), n_layers))).collect()
 }
 
-/// Returns whether products of the model round activations. Parts on the CPU do, if the option asks for it.
-///
-/// # Errors
-/// `Usage` if rounded activations are asked for by name, and a part is on a GPU.
-pub fn rounds(chosen: &[ChosenPart], tape: &Tape) -> Result<bool> {
+/// Returns whether a part runs on a GPU.
+pub fn has_gpu(chosen: &[ChosenPart]) -> bool {
     let is_cpu = |part: &ChosenPart| matches!(&part.choice, Some(DeviceDecision { chosen: ChosenDevice::Cpu, .. }));
-    if tape.activations == Activations::I8 && !chosen.iter().all(is_cpu) {
-        return Err(Error::usage("GPUs do not round activations").field("activations").hint("use `device=cpu` or `activations=auto`"));
-    }
-    let matrices = |part: &ChosenPart| tape.matrices[tape.extent(&part.part.placed(String::new(), tape.n_layers()).layers).matrices].iter();
-    let is_rounded =
-        |m: &MatrixSpec| !m.is_table() && m.axis() == Axis::Row && m.parts.iter().any(|p| tape.activations.are_rounded(p.format));
-    Ok(chosen.iter().filter(|part| is_cpu(part)).flat_map(matrices).any(is_rounded))
+    !chosen.iter().all(is_cpu)
 }
 
 /// Returns whether all devices are discrete GPUs. A GPU that the caller opened counts as not discrete, because its kind is unknown.
@@ -168,6 +159,9 @@ async fn on_gpu(
     options: &Options,
     progress: Progress<'_>,
 ) -> Result<Arc<GpuModel>> {
+    if section.tape.activations == Activations::I8 {
+        check_rounding(&device.caps)?;
+    }
     let model = GpuModel::load_async(device, section, source, progress).await?;
     let mut tell = |done: usize, all: usize| {
         if let Some(on_kernel) = &options.kernel_progress {
@@ -176,6 +170,21 @@ async fn on_gpu(
     };
     model.build_kernels(&mut tell).await?;
     Ok(model)
+}
+
+/// Checks that products on a GPU can round their inputs.
+///
+/// # Errors
+/// `Usage` if they cannot.
+fn check_rounding(caps: &Caps) -> Result<()> {
+    let refused = |what: &str, hint: &str| Err(Error::usage(format!("{what} do not round activations")).field("activations").hint(hint));
+    if caps.class == Class::Lanes {
+        return refused("software adapters", "use `device=cpu` or `activations=auto`");
+    }
+    if caps.batch_invariant {
+        return refused("GPUs with `deterministic`", "use `activations=float`, or leave out `deterministic`");
+    }
+    Ok(())
 }
 
 /// Describes several devices as one: joins the texts of each field by arrows. A text that all devices share appears once, except in `id`.

@@ -93,6 +93,11 @@ pub struct VarSpec {
 /// bytes; with this alignment it can begin at every row. An activation and a packed vector of the same width also have the same stride.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
+/// The number of inputs that are rounded together.
+pub const ROUNDED_BLOCK: usize = 32;
+/// The number of words of 16 bytes that a block of rounded inputs takes.
+pub const ROUNDED_WORDS: usize = 3;
+
 impl VarSpec {
     /// Returns the number of floats from one row to the next.
     pub fn stride(&self) -> usize {
@@ -187,8 +192,11 @@ pub struct Tape {
     pub caches: Vec<CacheSpec>,
     /// The format of all caches, chosen when the model is opened.
     pub cache_format: &'static dyn Format,
-    /// Rounding of activations on the CPU, chosen when the model is opened.
+    /// Rounding of activations, chosen when the model is opened.
     pub activations: Activations,
+    /// The inputs of a product on a GPU, rounded to 8 bits: blocks of [`ROUNDED_BLOCK`] inputs, each of [`ROUNDED_WORDS`] words of 16 bytes. `None` until
+    /// [`Tape::keep_rounded`] is called, and if no product rounds its inputs.
+    pub rounded: Option<Var>,
     /// The rotary position embedding of all attention words. `None` if the model has no such embedding.
     pub rotary: Option<Rotary>,
     pub words: Vec<Box<dyn Word>>,
@@ -216,6 +224,7 @@ impl Default for Tape {
             caches: Vec::new(),
             cache_format: quant::FORMATS[0],
             activations: Activations::Float,
+            rounded: None,
             rotary: None,
             words: Vec::new(),
             logits: None,
@@ -322,6 +331,17 @@ impl Tape {
     pub fn cache(&mut self, spec: CacheSpec) -> Cache {
         self.caches.push(spec);
         Cache(self.caches.len() - 1)
+    }
+
+    /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function when the formats of all matrices are known, if a part of
+    /// the tape runs on a GPU.
+    pub fn keep_rounded(&mut self) {
+        let is_rounded = |part: &&MatrixPart| self.activations.are_rounded(part.format);
+        let blocks = |m: &MatrixSpec| m.parts.iter().filter(is_rounded).map(|p| p.k.div_ceil(ROUNDED_BLOCK)).sum::<usize>();
+        let most = self.matrices.iter().filter(|m| !m.is_table()).map(blocks).max().unwrap_or(0);
+        if most > 0 {
+            self.rounded = Some(self.device_scratch("rounded", Rows::Tokens, &[most * ROUNDED_WORDS * WORD_BYTES / 4]));
+        }
     }
 
     /// Sets the format of all matrices.

@@ -3,8 +3,9 @@
 //!
 //! Handles such as [`Var`] are indices in the whole tape, even on a device that holds only one section. So the words do not depend on the cuts.
 
-use super::{Tape, Var, Word};
+use super::{MatrixSpec, Tape, Var, Word};
 use crate::error::{Error, Result};
+use crate::quant::Axis;
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
@@ -130,6 +131,15 @@ impl Section {
             tape: tape.clone(),
         };
         Ok(layers.iter().map(section).collect())
+    }
+
+    /// Returns whether the section has a product that may round its inputs.
+    pub fn has_rounded(&self) -> bool {
+        let is_rounded = |m: &MatrixSpec| {
+            let mut parts = m.parts.iter();
+            !m.is_table() && m.axis() == Axis::Row && parts.any(|p| self.tape.activations.are_rounded(p.format))
+        };
+        self.tape.matrices[self.own.matrices.clone()].iter().any(is_rounded)
     }
 
     /// Returns the section with at most `n_resident` layers on the device. The other layers are streamed: each step copies their weights from

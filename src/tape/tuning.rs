@@ -3,6 +3,7 @@
 //! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result. The one exception is
 //! [`DenseFrom`], which chooses between two kernels.
 
+use super::ROUNDED_BLOCK;
 use crate::quant::Format;
 use serde::{Deserialize, Serialize};
 
@@ -37,17 +38,30 @@ impl Tile {
         self.rows / self.lane_rows * self.tokens / self.lane_tokens
     }
 
+    /// Returns the constants of `shaders/linear/tiled.wgsl`.
     pub(crate) fn constants(&self) -> Vec<(&'static str, u32)> {
         // The number of units that each lane loads into workgroup memory. A unit is eight numbers.
-        let loads = |lines: usize| (lines * DEPTH / 8).div_ceil(self.lanes()) as u32;
-        vec![
-            ("TILE_ROWS", self.rows as u32),
-            ("TILE_TOKENS", self.tokens as u32),
-            ("ROW_QUADS", self.lane_rows as u32 / 4),
-            ("TOKEN_QUADS", self.lane_tokens as u32 / 4),
-            ("W_LOADS", loads(self.rows)),
-            ("X_LOADS", loads(self.tokens)),
-        ]
+        let loads = |lines: usize| (lines * DEPTH / 8).div_ceil(self.lanes());
+        self.with_loads(loads(self.rows), loads(self.tokens))
+    }
+
+    /// Returns the constants of `shaders/linear/tiled_rounded.wgsl`.
+    pub(crate) fn rounded_constants(&self) -> Vec<(&'static str, u32)> {
+        // A lane loads units of four rows together, and whole blocks of a token.
+        let units = self.rows / 4 * ROUNDED_BLOCK / 8;
+        self.with_loads(units.div_ceil(self.lanes()), self.tokens.div_ceil(self.lanes()))
+    }
+
+    fn with_loads(&self, w_loads: usize, x_loads: usize) -> Vec<(&'static str, u32)> {
+        let sizes = [
+            ("TILE_ROWS", self.rows),
+            ("TILE_TOKENS", self.tokens),
+            ("ROW_QUADS", self.lane_rows / 4),
+            ("TOKEN_QUADS", self.lane_tokens / 4),
+            ("W_LOADS", w_loads),
+            ("X_LOADS", x_loads),
+        ];
+        sizes.map(|(name, size)| (name, size as u32)).into()
     }
 }
 
@@ -56,6 +70,12 @@ const TILES: [[Tile; 4]; 3] = [
     [Tile::new(64, 32, 8, 4), Tile::new(64, 32, 4, 4), Tile::new(32, 32, 4, 4), Tile::new(128, 32, 8, 4)],
     [Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(64, 64, 8, 8), Tile::new(32, 64, 4, 4)],
     [Tile::new(64, 128, 8, 8), Tile::new(64, 128, 8, 4), Tile::new(64, 64, 8, 4), Tile::new(128, 128, 8, 8)],
+];
+/// The candidates for [`Tuning::rounded`]. A lane has two sums per row and token, one of whole numbers and one of floats.
+const ROUNDED_TILES: [[Tile; 3]; 3] = [
+    [Tile::new(64, 32, 4, 4), Tile::new(64, 32, 8, 4), Tile::new(128, 32, 8, 4)],
+    [Tile::new(64, 64, 8, 4), Tile::new(64, 64, 4, 4), Tile::new(128, 64, 8, 8)],
+    [Tile::new(64, 64, 8, 4), Tile::new(128, 64, 8, 8), Tile::new(128, 128, 8, 8)],
 ];
 /// The candidates for [`Tuning::rows`] and [`Tuning::batch_rows`].
 const ROWS: [usize; 3] = [4, 8, 16];
@@ -117,6 +137,9 @@ pub struct Tuning {
     pub early_weights: bool,
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
+    /// The tiles of products with rounded inputs, for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens. `None` if products of such
+    /// steps do not round their inputs, unless the caller asks for it.
+    pub rounded: [Option<Tile>; 3],
     /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are
     /// candidates. Not tuned.
     pub few_registers: bool,
@@ -136,6 +159,7 @@ impl Default for Tuning {
             input_rows: 16,
             early_weights: false,
             tiles: TILES.map(|[first, ..]| first),
+            rounded: [None; 3],
             few_registers: false,
             dense_from: DenseFrom::default(),
         }
@@ -143,6 +167,9 @@ impl Default for Tuning {
 }
 
 impl Tuning {
+    /// The numbers of tokens of steps for which the sizes of tiles are chosen. The last stands for all larger steps.
+    pub const STEPS: [usize; 3] = [32, 64, 256];
+
     /// Returns the sizes for a GPU that was not measured. `backend` and `driver` are the names that the adapter reports. Apple's GPUs have few
     /// registers per lane, and in a browser the GPU is unknown. In both cases each lane keeps fewer values, so that no lane spills registers.
     pub fn unmeasured(backend: &str, driver: &str) -> Tuning {
@@ -158,9 +185,27 @@ impl Tuning {
         self.tiles[Self::tile_class(n)]
     }
 
+    /// Returns the tile of products with rounded inputs for a step of `n` tokens, or `None` if such products are not faster.
+    pub fn rounded(&self, n: usize) -> Option<Tile> {
+        self.rounded[Self::tile_class(n)]
+    }
+
+    /// Returns the candidates for the tile of products with rounded inputs, for a step of `n` tokens. The first is the default.
+    pub fn rounded_candidates(n: usize) -> [Tile; 3] {
+        ROUNDED_TILES[Self::tile_class(n)]
+    }
+
+    /// Returns this tuning with another tile for products with rounded inputs, for steps of `n` tokens.
+    pub fn with_rounded(&self, n: usize, tile: Option<Tile>) -> Tuning {
+        let mut tuning = self.clone();
+        tuning.rounded[Self::tile_class(n)] = tile;
+        tuning
+    }
+
     /// Returns whether every size is one of the candidates. A file of tuning results may contain any size, but only candidates are tested.
     pub fn is_sound(&self) -> bool {
-        let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile));
+        let tiles = self.tiles.iter().zip(TILES).all(|(tile, known)| known.contains(tile))
+            && self.rounded.iter().zip(ROUNDED_TILES).all(|(tile, known)| tile.is_none_or(|tile| known.contains(&tile)));
         let rows = ROWS.contains(&self.rows) && ROWS.contains(&self.batch_rows) && INPUT_ROWS.contains(&self.input_rows);
         let DenseFrom { f16, i8, i4 } = self.dense_from;
         let dense_from = [f16, i8, i4].iter().all(|n| DenseFrom::CANDIDATES.contains(n));

@@ -1,8 +1,8 @@
 //! Words, the fused operations of a layer. A word has two implementations: dispatches on a device, and its *twin*, the reference implementation on
 //! the CPU.
 
-use super::{Cache, Host, Matrix, MatrixSpec, Region, Rows, State, Tape, Tuning, Var, Vector};
-use crate::quant::Axis;
+use super::{BATCH, Cache, Host, Matrix, MatrixSpec, Region, Rows, State, Tape, Tuning, Var, Vector};
+use crate::quant::{Activations, Axis, Format};
 use std::ops::Range;
 
 /// One fused operation of a layer.
@@ -105,6 +105,17 @@ impl Caps {
         self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
+    /// Returns whether products of `n` tokens may round their inputs. If the caller leaves the choice to the device, they do where the tuning found them
+    /// faster, and never instead of cooperative matrices.
+    pub fn rounds(&self, activations: Activations, n: usize) -> bool {
+        let is_chosen = match activations {
+            Activations::Auto => self.cooperative.is_none() && self.tuning.rounded(n).is_some(),
+            Activations::I8 => true,
+            Activations::Float => false,
+        };
+        is_chosen && self.class == Class::Groups && !self.batch_invariant && n > BATCH
+    }
+
     /// Returns whether this adapter stores a matrix in blocks of rows, which kernels read through uniform bindings of 64 KiB.
     pub fn in_blocks(&self, matrix: &MatrixSpec) -> bool {
         self.class == Class::Lanes && matrix.fits_windows()
@@ -142,6 +153,13 @@ impl Lowering<'_> {
     /// not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
+    }
+
+    /// Returns the activation with the rounded inputs of a product of `n` rows, or `None` if the product does not round its inputs. `format` is the
+    /// format of the weights. Only products of many tokens round their inputs, as only these use cooperative matrices.
+    pub fn rounded(&self, format: &dyn Format, n: usize) -> Option<Var> {
+        let is_rounded = !self.is_exact() && self.caps.rounds(self.tape.activations, n) && self.tape.activations.are_rounded(format);
+        self.tape.rounded.filter(|_| is_rounded)
     }
 
     /// Returns an upper bound on the number of rows of an activation. `rows` says whether the activation has one row per token, one row per output,

@@ -16,6 +16,7 @@ mod norm_ddlerp_linear;
 mod norm_linear;
 mod norm_shift_linear;
 mod recurrence;
+mod rounded;
 mod shape;
 mod shift_mix;
 mod spans;

@@ -185,7 +185,7 @@ pub struct Stack {
 
 /// The largest number of segments in one dispatch. The array `segments` in `shaders/linear/stack.wgsl` has three entries per segment, 24 in
 /// all.
-const MAX_SEGMENTS: usize = 8;
+pub(super) const MAX_SEGMENTS: usize = 8;
 /// With fewer rows of y, the host uses one thread.
 const ROWS_ALONE: usize = 8;
 /// The code that provides a product's input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other
@@ -208,14 +208,23 @@ pub fn fuses(cx: &Lowering<'_>) -> bool {
 impl Stack {
     /// Returns the dispatches of the product of `pieces` and the rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
+        pieces.iter().enumerate().flat_map(|(index, piece)| self.lower_piece(cx, &shape(piece), index, piece)).collect()
+    }
+
+    /// Returns the dispatches of the product of one piece and the rows of x, one per group of up to [`MAX_SEGMENTS`] segments. `index` is the piece's
+    /// index.
+    pub(super) fn lower_piece(&self, cx: &Lowering<'_>, shape: &Shape, index: usize, piece: &MatrixPiece) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
-        let input = |_| ProductInput {
-            module: "linear::input",
-            params: vec![("x_stride", stride.into())],
-            bindings: vec![("x", Binding::Var(self.x))],
-        };
         let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
-        self.products(cx, shape, pieces, &input, &x_at)
+        let dispatch = |group: &[_]| {
+            let input = ProductInput {
+                module: "linear::input",
+                params: vec![("x_stride", stride.into())],
+                bindings: vec![("x", Binding::Var(self.x))],
+            };
+            self.dispatch(cx, shape, index, group, input, &x_at)
+        };
+        self.used(piece).chunks(MAX_SEGMENTS).map(dispatch).collect()
     }
 
     /// Returns the dispatches of a product whose workgroups compute the input themselves. `input(is_first)` returns the shader module of the
@@ -229,36 +238,25 @@ impl Stack {
             let few_rows = tuning.few_registers && n > 1 && keeps_more;
             Shape::matvec(cx.caps, if few_rows { 4 } else { tuning.input_rows }, n, n == 1 && tuning.early_weights)
         };
-        self.products(cx, &shape, &pieces, input, &|s| s.plane)
-    }
-
-    /// Returns one dispatch per piece and per group of up to [`MAX_SEGMENTS`] segments. `x_at` returns, for a segment, the second argument
-    /// of the function `begin` in the shader module of the input.
-    fn products(
-        &self,
-        cx: &Lowering<'_>,
-        shape: &dyn Fn(&MatrixPiece) -> Shape,
-        pieces: &[MatrixPiece],
-        input: &dyn Fn(bool) -> ProductInput,
-        x_at: &dyn Fn(&Segment) -> usize,
-    ) -> Vec<Dispatch> {
         let mut dispatches = Vec::new();
         for (index, piece) in pieces.iter().enumerate() {
             let shape = shape(piece);
             for group in self.used(piece).chunks(MAX_SEGMENTS) {
                 let input = input(dispatches.is_empty());
-                dispatches.push(self.dispatch(cx, &shape, index, group, input, x_at));
+                dispatches.push(self.dispatch(cx, &shape, index, group, input, &|s| s.plane));
             }
         }
         dispatches
     }
 
     /// Returns each segment that uses `piece`, paired with the rows of `piece` that it uses. Several segments may use the same rows.
-    fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
+    pub(super) fn used<'p>(&self, piece: &'p MatrixPiece) -> Vec<(&Segment, &'p PieceSegment)> {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
 
-    fn dispatch(
+    /// Returns the dispatch of the product of some segments. `x_at` returns, for a segment, the second argument of the function `begin` in the shader
+    /// module of the input.
+    pub(super) fn dispatch(
         &self,
         cx: &Lowering<'_>,
         shape: &Shape,

@@ -1,10 +1,11 @@
 //! Lowers products: turns a product into dispatches. On a software adapter, kernels read weights and activations through windows. A window
 //! is a uniform binding of 64 KiB. One dispatch computes a block of rows for up to 8 tokens.
 
+use super::rounded::Rounding;
 use super::shape::Shape;
 use super::stack::{Segment, Stack};
 use crate::quant::WEIGHTS_PER_BLOCK;
-use crate::tape::{Binding, Block, Dispatch, Lowering, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
+use crate::tape::{Binding, Block, Dispatch, Lowering, MatrixPiece, Rows, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 
 /// The number of lanes per workgroup in `shaders/linear/windows.wgsl`.
 const LANES: usize = 8;
@@ -28,7 +29,11 @@ impl Stack {
         if cx.caps.in_blocks(spec) {
             return in_windows(self, cx, n);
         }
-        self.lower_pieces(cx, &|piece| Shape::choose(cx, spec, piece, n), &spec.pieces(cx.caps.max_binding))
+        let mut rounding = Rounding::new(self, cx, n);
+        let lowered = |(index, piece): (usize, &MatrixPiece)| {
+            rounding.lower(index, piece).unwrap_or_else(|| self.lower_piece(cx, &Shape::choose(cx, spec, piece, n), index, piece))
+        };
+        spec.pieces(cx.caps.max_binding).iter().enumerate().flat_map(lowered).collect()
     }
 }
 

@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::exec::load::{FetchedSource, Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{Capacity, Class, MatrixSpec, PerHandle, Section, Source, State, TOKENS_PER_BLOCK};
+use crate::tape::{Capacity, Class, MatrixSpec, PerHandle, Section, Source, State, TOKENS_PER_BLOCK, Tuning};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -132,6 +132,11 @@ impl Loaded for GpuModel {
                 65535 / (8 * (1 + units) + 2 * TOKENS_PER_BLOCK) * TOKENS_PER_BLOCK
             }
         }
+    }
+
+    fn rounds(&self) -> bool {
+        let activations = self.section.tape.activations;
+        Tuning::STEPS.iter().any(|&n| self.device.caps.rounds(activations, n)) && self.section.has_rounded()
     }
 
     fn is_watched(&self) -> bool {

@@ -72,6 +72,7 @@ pub fn variants(tapes: impl IntoIterator<Item = Tape>, format: &'static dyn Form
     let others: Vec<_> = floats().collect();
     for mut tape in tapes.into_iter().chain(WORDS.iter().flat_map(|word| (word.cases)()).map(|case| case.tape)) {
         tape.store_as(format);
+        tape.keep_rounded();
         for (cache, state) in floats().zip(others.iter().rev()) {
             tape.cache_format = cache;
             // A tape without matrix states refuses f16. Then the second pass finds nothing new.

@@ -1,16 +1,15 @@
 //! Measures candidates for the sizes of kernels, and writes the file of results.
 
-use super::sparse::{self, GAIN, REPEATS, ROUNDS};
-use super::{MeasuredAdapter, file, read};
+use super::fastest::{fastest, tape};
+use super::{MeasuredAdapter, file, read, rounded, sparse};
 use crate::error::{Error, Result};
 use crate::exec::environment::TUNE;
 use crate::exec::gpu::{Adapter, AdapterKind, Device};
-use crate::exec::products::{Products, Timer};
+use crate::exec::products::Products;
 use crate::exec::selftest::{first_wrong, products_of_words, settle};
 use crate::quant;
-use crate::tape::{Caps, Class, MatrixPart, Rows, Tape, Tuning, vector};
+use crate::tape::{Caps, Class, Tuning};
 use crate::weights::{NewFile, Readers};
-use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection};
 use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
@@ -53,56 +52,30 @@ fn keep(found: &MeasuredAdapter, place: NewFile, path: &Path) -> Result<()> {
     place.finish()
 }
 
-/// Returns a tape of channel mixes. Each channel mix has two products. The first product computes its input with a norm and a token shift.
-/// The second product reads its input from memory. On a GPU, the weights are larger than the GPU's caches.
-fn tape(kind: AdapterKind) -> Tape {
-    let (n_layer, width) = match kind {
-        AdapterKind::Discrete => (8, 2048),
-        AdapterKind::Cpu => (1, 256),
-        _ => (4, 1024),
-    };
-    let mut t = Tape::new();
-    let x = t.var("x", Rows::Tokens, &[width]);
-    for i in 0..n_layer {
-        let norm = t.vectors(width, ["g", "b", "mix"].map(vector).into());
-        let shift = t.state(format!("shift{i}"), &[width], true);
-        let key = Projection { part: MatrixPart::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
-        let k = t.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
-        t.linear_add(MatrixPart::new(format!("v{i}"), width, 4 * width), k, x);
-    }
-    t
-}
-
 fn measure(device: &Arc<Device>, kind: AdapterKind, progress: &mut dyn FnMut(usize, usize)) -> Result<Tuning> {
     let products = Products::load(device, tape(kind))?;
     let on = |tuning: &Tuning| device.with_caps(Caps { tuning: tuning.clone(), ..device.caps.clone() });
     let first = device.caps.tuning.clone();
     let mut best = first.clone();
     // With cooperative matrices, larger steps use kernels whose sizes are not tuned.
-    let n_steps = if device.caps.cooperative.is_some() { 4 } else { STEPS.len() };
+    let has_tiles = device.caps.cooperative.is_none();
+    let n_steps = if has_tiles { STEPS.len() } else { 4 };
+    let n_rounded = if has_tiles { Tuning::STEPS.len() } else { 0 };
+    let all = n_steps + n_rounded + sparse::FORMATS.len();
     for (i, &n) in STEPS[..n_steps].iter().enumerate() {
-        progress(i, n_steps + sparse::FORMATS.len());
+        progress(i, all);
         let candidates = best.candidates(n);
-        // Skips candidates that the driver refuses.
-        let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();
-        let mut seconds = vec![f64::INFINITY; timers.len()];
-        for _ in 0..ROUNDS {
-            for (timer, best) in timers.iter_mut().zip(&mut seconds) {
-                match timer.as_mut().map(|t| t.best_of(REPEATS, n)) {
-                    Some(Ok(took)) => *best = best.min(took),
-                    _ => (*timer, *best) = (None, f64::INFINITY),
-                }
-            }
-        }
-        log::debug!("{n} tokens, seconds of each candidate: {seconds:?}");
-        let fastest = (0..seconds.len()).min_by(|&a, &b| seconds[a].total_cmp(&seconds[b])).unwrap_or(0);
-        if seconds[fastest] < GAIN * seconds[0] {
-            best = candidates[fastest].clone();
+        best = fastest(&products, &candidates, &on, n).clone();
+    }
+    if has_tiles {
+        match rounded::measure(device, kind, &best, &mut |i| progress(n_steps + i, all)) {
+            Ok(found) => best = found,
+            Err(e) => log::warn!("products with rounded activations were not measured: {e}"),
         }
     }
     let tuned = Arc::new(on(&best));
     let mut other_weights = products.timer()?;
-    best.dense_from = sparse::dense_from(&tuned, &mut other_weights, kind, &mut |i| progress(n_steps + i, n_steps + sparse::FORMATS.len()));
+    best.dense_from = sparse::dense_from(&tuned, &mut other_weights, kind, &mut |i| progress(n_steps + n_rounded + i, all));
     if best != first
         && let Some(wrong) = wrong(&Arc::new(on(&best)), &first)
     {
@@ -127,7 +100,7 @@ fn wrong(device: &Arc<Device>, first: &Tuning) -> Option<String> {
 mod tests {
     use super::*;
     use crate::exec::tune::open;
-    use crate::tape::DenseFrom;
+    use crate::tape::{DenseFrom, MatrixPart, Rows, Tape};
 
     /// Returns an adapter, and a folder with a tuning file for this adapter.
     fn kept(found: &MeasuredAdapter) -> Option<(Adapter, tempfile::TempDir, std::path::PathBuf)> {
