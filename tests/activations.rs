@@ -59,7 +59,7 @@ fn rounded_products_on_gpus_equal_their_twins() {
     for (i, format) in FORMATS.iter().filter(|format| Activations::I8.are_rounded(**format)).enumerate() {
         let mut tuning = Tuning::default();
         for n in Tuning::STEPS {
-            let tiles = Tuning::rounded_candidates(n);
+            let tiles = Tuning::default().rounded_candidates(n);
             tuning = tuning.with_rounded(n, Some(tiles[i % tiles.len()]));
         }
         let device = Arc::new(base.with_caps(Caps { tuning, cooperative: None, ..caps(base.caps.clone(), Class::Groups) }));
@@ -89,7 +89,7 @@ fn gpus_round_where_asked_or_faster() {
     assert_eq!(error, "activations: expected auto, i8 or float, found \"i9\"");
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
-    let tuned = Tuning::default().with_rounded(32, Some(Tuning::rounded_candidates(32)[0]));
+    let tuned = Tuning::default().with_rounded(32, Some(Tuning::default().rounded_candidates(32)[0]));
     for tiny in goldens().filter(|t| ["rwkv7", "glm4"].contains(&t.name)) {
         let load = |options: &Options| tiny.load(options);
         let on = |tuning: &Tuning, activations: &str| load(&on_gpu(&base, tuning.clone(), "q4_0", activations));

@@ -78,7 +78,7 @@ fn all() -> Vec<(Recipe, Dispatch)> {
     for (format, tokens) in ["q8_0", "q4_k", "q6_k"].into_iter().flat_map(|format| Tuning::STEPS.map(|n| (format, n))) {
         tape.store_as(find(format).unwrap());
         tape.keep_rounded();
-        for tile in Tuning::rounded_candidates(tokens) {
+        for tile in Tuning::default().rounded_candidates(tokens) {
             let tuning = Tuning::default().with_rounded(tokens, Some(tile));
             let caps = Caps { tuning, ..Caps::plain(Class::Groups, 128 << 20) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };

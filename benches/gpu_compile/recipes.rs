@@ -102,7 +102,7 @@ fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
     for (format, tokens) in ["q8_0", "q4_k", "q6_k"].into_iter().flat_map(|format| Tuning::STEPS.map(|n| (format, n))) {
         tape.store_as(find(format).expect("a format of the list"));
         tape.keep_rounded();
-        for tile in Tuning::rounded_candidates(tokens) {
+        for tile in first.rounded_candidates(tokens) {
             let caps = Caps { tuning: first.with_rounded(tokens, Some(tile)), subgroups: true, ..Caps::plain(Class::Groups, 1 << 30) };
             let cx = Lowering { tape: &tape, caps: &caps, tokens, runs: 1, outputs: 1, capacity: tokens, context: 1 };
             tape.words.iter().flat_map(|word| word.lower(&cx)).for_each(&mut *add);

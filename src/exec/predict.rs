@@ -21,6 +21,11 @@ const SCATTERED: f64 = 0.5;
 const ZEROS: f64 = 0.88;
 /// The share of a GPU's rate of f32 operations that the tiled product reaches.
 const TILED: f64 = 0.33;
+/// The number of instructions per product of two numbers in linear/tiled, with a tile of 64 x 128, as compiled for NAVI21.
+const TILED_INSTRUCTIONS: f64 = 1.44;
+/// The number of instructions per product of two numbers in linear/tiled_rounded, with a tile of 128 x 64, as compiled for NAVI21. Products of bytes are
+/// not counted.
+const ROUNDED_INSTRUCTIONS: f64 = 0.28;
 /// The share of a GPU's rate of f32 operations that the product for few tokens reaches.
 const FEW: f64 = 0.5;
 /// The time in seconds that a workgroup of rwkv/wkv takes for a token.
@@ -57,6 +62,8 @@ pub struct Gpu {
     pub memory: f64,
     /// The time that a load from the second-level cache takes, in seconds (estimate).
     pub cache: f64,
+    /// How many multiplications of f32 take as long as the product of four pairs of bytes.
+    pub dot: f64,
 }
 
 /// The table of known GPUs. Its first lines explain the columns.
@@ -69,7 +76,7 @@ pub static GPUS: LazyLock<Vec<Gpu>> = LazyLock::new(|| TABLE.lines().filter(|lin
 fn gpu(line: &'static str) -> Gpu {
     let [name, title, numbers] = line.splitn(3, " | ").collect::<Vec<_>>().try_into().expect("a line has three columns");
     let numbers: Vec<f64> = numbers.split(' ').map(|n| n.parse().expect("a number")).collect();
-    let [gb_s, tflop_s, cooperative, cores, dispatch, memory, cache] = numbers.try_into().expect("a line has seven numbers");
+    let [gb_s, tflop_s, cooperative, cores, dispatch, memory, cache, dot] = numbers.try_into().expect("a line has eight numbers");
     Gpu {
         name,
         title: title.trim_end_matches(" *"),
@@ -81,6 +88,7 @@ fn gpu(line: &'static str) -> Gpu {
         dispatch: dispatch * 1e-6,
         memory: memory * 1e-6,
         cache: cache * 1e-6,
+        dot,
     }
 }
 
@@ -189,6 +197,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
     }
     let rate = match dispatch.shader {
         "linear/tiled" => TILED * gpu.tflop_s,
+        "linear/tiled_rounded" => TILED * gpu.tflop_s * TILED_INSTRUCTIONS / (ROUNDED_INSTRUCTIONS + gpu.dot / 4.0),
         "linear/tiled_cooperative" => gpu.cooperative_tflop_s.unwrap_or(gpu.tflop_s * TILED),
         _ => FEW * gpu.tflop_s,
     };

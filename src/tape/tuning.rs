@@ -191,8 +191,8 @@ impl Tuning {
     }
 
     /// Returns the candidates for the tile of products with rounded inputs, for a step of `n` tokens. The first is the default.
-    pub fn rounded_candidates(n: usize) -> [Tile; 3] {
-        ROUNDED_TILES[Self::tile_class(n)]
+    pub fn rounded_candidates(&self, n: usize) -> Vec<Tile> {
+        ROUNDED_TILES[Self::tile_class(n)].into_iter().filter(|tile| self.fits_registers(tile)).collect()
     }
 
     /// Returns this tuning with another tile for products with rounded inputs, for steps of `n` tokens.
@@ -214,8 +214,12 @@ impl Tuning {
 
     /// Returns `false` if [`Tuning::few_registers`] is true and a lane would keep so many sums that kernels spill registers on Apple's GPUs.
     fn has_registers(&self) -> bool {
-        let sums = self.tiles.iter().map(|tile| tile.lane_rows * tile.lane_tokens).max();
-        !self.few_registers || (self.batch_tokens <= 2 && self.input_rows <= 16 && sums <= Some(32))
+        let fits = self.tiles.iter().chain(self.rounded.iter().flatten()).all(|tile| self.fits_registers(tile));
+        !self.few_registers || (self.batch_tokens <= 2 && self.input_rows <= 16 && fits)
+    }
+
+    fn fits_registers(&self, tile: &Tile) -> bool {
+        !self.few_registers || tile.lane_rows * tile.lane_tokens <= 32
     }
 
     fn tile_class(n: usize) -> usize {

@@ -3,7 +3,7 @@
 use super::shape::Shape;
 use super::stack::{MAX_SEGMENTS, ProductInput, Segment, Stack};
 use crate::quant::{Axis, padded};
-use crate::tape::{Binding, Dispatch, Lowering, MatrixPiece, Param, PieceSegment, ROUNDED_BLOCK, ROUNDED_WORDS, Rows, Tuning, Var};
+use crate::tape::{Binding, Dispatch, Lowering, MatrixPiece, Param, PieceSegment, ROUNDED_BLOCK, ROUNDED_WORDS, Rows, Var};
 
 /// The number of lanes per workgroup in `shaders/linear/round.wgsl`.
 const LANES: usize = 64;
@@ -43,7 +43,8 @@ impl<'a> Rounding<'a> {
     /// the piece.
     pub fn lower(&mut self, index: usize, piece: &MatrixPiece) -> Option<Vec<Dispatch>> {
         let rounded = self.cx.rounded(piece.format, self.n)?;
-        let tile = self.cx.caps.tuning.rounded(self.n).unwrap_or(Tuning::rounded_candidates(self.n)[0]);
+        let tuning = &self.cx.caps.tuning;
+        let tile = tuning.rounded(self.n).unwrap_or(tuning.rounded_candidates(self.n)[0]);
         let shape = Shape {
             shader: "linear/tiled_rounded",
             block_rows: tile.rows,

@@ -47,6 +47,8 @@ fn predict(gpu: &Gpu, name: &str, options: &Options, tests: &[Test]) -> Result<P
     synthetic::named(name)?.record(&mut tape);
     let plan = options.quant.clone().unwrap_or_default();
     assign_formats(&mut tape.matrices, &Synthetic { seed: MODEL_SEED }, FloatChoice::Exactly(Float::F16), &plan)?;
+    tape.activations = options.activations;
+    tape.keep_rounded();
     tape.cache_format = options.cache_dtype.format();
     // The error is ignored: a model without matrix states keeps f32.
     let _ = tape.store_states(options.state_dtype.format());

@@ -32,7 +32,7 @@ pub fn measure(device: &Arc<Device>, kind: AdapterKind, first: &Tuning, progress
     let mut best = first.clone();
     for (i, n) in Tuning::STEPS.into_iter().enumerate() {
         progress(i);
-        let tiles = Tuning::rounded_candidates(n).into_iter().map(Some);
+        let tiles = first.rounded_candidates(n).into_iter().map(Some);
         let candidates: Vec<Tuning> = [None].into_iter().chain(tiles).map(|tile| best.with_rounded(n, tile)).collect();
         best = fastest(&products, &candidates, &on, n).clone();
     }
@@ -63,7 +63,7 @@ mod tests {
         let found = measure(&device, AdapterKind::Cpu, &Tuning::default(), &mut |i| steps.push(i)).unwrap();
         assert!(found.is_sound(), "{found:?}");
         assert_eq!(steps, [0, 1, 2, 3]);
-        let tiled = Tuning::default().with_rounded(32, Some(Tuning::rounded_candidates(32)[1]));
+        let tiled = Tuning::default().with_rounded(32, Some(Tuning::default().rounded_candidates(32)[1]));
         assert!(tiled.is_sound() && !tiled.with_rounded(64, tiled.rounded(32)).is_sound());
     }
 }
