@@ -7,8 +7,8 @@ use std::sync::Arc;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::selftest::{self, Extent};
 use wingbeat::low_level::exec::{Executor, Loaded};
-use wingbeat::low_level::quant::{FORMATS, find, floats};
-use wingbeat::low_level::tape::{Capacity, Caps, Class, DenseFrom, Lowering, MatrixPart, Rows, Run, Step, Tape, Tuning, Var, vector};
+use wingbeat::low_level::quant::{Activations, FORMATS, find, floats};
+use wingbeat::low_level::tape::{Capacity, Caps, Class, DenseFrom, Lowering, MatrixPart, Rows, Run, Step, Tape, Tile, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS, WordEntry};
@@ -131,6 +131,20 @@ fn tiles_change_no_bit() {
         };
         let results: Vec<_> = Tuning::default().candidates(n).into_iter().map(of).collect();
         assert!(results.len() > 2 && results.iter().all(|r| *r == results[0]), "{n} tokens");
+
+        let rounded = |tile: Tile| {
+            let tuning = Tuning::default().with_rounded(n, Some(tile));
+            let own = Caps { tuning, cooperative: None, ..caps(base.caps.clone(), Class::Groups) };
+            let mut tape = Tape::new();
+            let (y, x) = (tape.var("y", Rows::Tokens, &[K]), tape.var("x", Rows::Tokens, &[ROWS]));
+            tape.linear_add(MatrixPart::new("w", ROWS, K), y, x);
+            tape.store_as(find("q4_k").unwrap());
+            tape.activations = Activations::I8;
+            tape.keep_rounded();
+            product(executor(&Arc::new(base.with_caps(own)), tape).as_mut(), y, x, 0..n)
+        };
+        let rounded: Vec<_> = Tuning::default().rounded_candidates(n).into_iter().map(rounded).collect();
+        assert!(rounded.iter().all(|r| *r == rounded[0]) && rounded[0] != results[0], "{n} tokens, rounded");
     }
 }
 

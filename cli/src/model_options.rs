@@ -90,7 +90,7 @@ pub struct RunArgs {
     /// Number type of the recurrent state (RWKV-5, 6 and 7); f16 takes half the memory
     #[arg(long, value_name = "KIND", default_value = "f32", value_parser = ["f16", "f32"], hide_short_help = true)]
     pub state_dtype: String,
-    /// Activations that are multiplied with quantised weights on the CPU: i8 rounds them to 8 bits, float does not, auto rounds where this costs little (docs/quantisation.md)
+    /// Activations that are multiplied with quantised weights: i8 rounds them to 8 bits (on a GPU in prefill), float does not, auto rounds where this costs little and gains speed (docs/quantisation.md)
     #[arg(long, value_name = "KIND", default_value = "auto", value_parser = ["auto", "i8", "float"], hide_short_help = true)]
     pub activations: String,
     /// Base of the rotary position embedding, if the model's files have a wrong value (GLM) [default: the value in the model's files]

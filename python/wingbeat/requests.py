@@ -107,7 +107,7 @@ class Options(TypedDict, total=False):
     Device: device (`auto`, `cpu`, `gpu`, `gpu:N` or a part of a GPU's name), backend, strategy (layers on devices, in the notation of ChatRWKV; in place
     of device, dtype and quant), threads (of the CPU; the first model of a process decides), deterministic, sparse, kernel_cache (a folder, or False).
     Weights: quant (`i8`, `i4`, … docs/quantisation.md), dtype, lora, lora_alpha (for an adapter without `adapter_config.json`), vocab, rope_theta, group_norm_eps, state_orientation.
-    Products: activations (`auto`, `i8` or `float`: whether the CPU rounds them).
+    Products: activations (`auto`, `i8` or `float`: whether products round them to 8 bits).
     Room: context (tokens per text; models with attention), chunk (prompt tokens per step), slots (texts at once, 8), queue (requests that wait, 256),
     cache_dtype, state_dtype.
     Texts: max_tokens (of requests that set none), format (of chats), prefix_cache, cache_folder (keeps what the prefix cache has read), states_folder

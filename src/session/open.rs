@@ -47,7 +47,7 @@ impl Options {
         Options { quant: Some(plan), ..self }
     }
 
-    /// Sets whether the CPU rounds activations to 8 bits where weights are quantised.
+    /// Sets whether products round activations to 8 bits where weights are quantised.
     pub fn activations(self, activations: Activations) -> Options {
         Options { activations, ..self }
     }

@@ -74,7 +74,7 @@ pub struct Options {
     /// The importance of the columns of matrices, for the encoders of quantised formats. `None` lets all weights count alike. Matrices that the file
     /// stores in their format are not encoded. Has no effect in a browser.
     pub calibration: Option<Arc<Calibration>>,
-    /// Rounding of activations to 8 bits, on the CPU and where weights are quantised. GPUs do not round activations.
+    /// Rounding of activations to 8 bits where weights are quantised: on the CPU in all products, on a GPU in products of more than 16 tokens.
     pub activations: Activations,
     /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
     /// `adapter_config.json`.

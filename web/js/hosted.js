@@ -11,7 +11,7 @@ import { find } from './sources/find.js';
 import { open } from './sources/open.js';
 
 /** The options of `load` that the module takes, and those that find and read files. */
-const MODEL_OPTIONS = ['device', 'class', 'quant', 'dtype', 'state_dtype', 'cache_dtype', 'context', 'chunk', 'deterministic', 'slots', 'max_tokens', 'format', 'prefix_cache', 'speculate', 'draft_tokens'];
+const MODEL_OPTIONS = ['device', 'class', 'quant', 'dtype', 'state_dtype', 'cache_dtype', 'activations', 'context', 'chunk', 'deterministic', 'slots', 'max_tokens', 'format', 'prefix_cache', 'speculate', 'draft_tokens'];
 const SOURCE_OPTIONS = ['endpoint', 'sideFiles', 'headers', 'cache', 'revalidate', 'integrity', 'pieceBytes'];
 const OTHER_OPTIONS = ['log', 'selfTest', 'variables'];
 

@@ -33,6 +33,8 @@ export interface LoadOptions {
   dtype?: string;
   state_dtype?: 'f16' | 'f32';
   cache_dtype?: 'f16' | 'f32';
+  /** The activations that are multiplied with quantised weights: `auto`, `i8` (a GPU rounds them to 8 bits in prefill) or `float`. In a page, `auto` rounds on the CPU only. */
+  activations?: 'auto' | 'i8' | 'float';
   /** The number of tokens that a text of a model with attention may have. */
   context?: number;
   /** The number of prompt tokens per step. */

@@ -18,6 +18,7 @@ pub struct LoadOptions {
     dtype: Option<String>,
     state_dtype: Option<String>,
     cache_dtype: Option<String>,
+    activations: Option<String>,
     context: Option<usize>,
     chunk: Option<usize>,
     deterministic: bool,
@@ -49,6 +50,7 @@ impl LoadOptions {
             ("dtype", self.dtype.clone()),
             ("state_dtype", self.state_dtype.clone()),
             ("cache_dtype", self.cache_dtype.clone()),
+            ("activations", self.activations.clone()),
             ("context", number(self.context)),
             ("chunk", number(self.chunk)),
         ];

@@ -3,6 +3,7 @@
 
 use super::progress::Checks;
 use crate::flags;
+use crate::model_options::cache_folder;
 use serde::Serialize;
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,8 +13,9 @@ use wingbeat::error::Result;
 use wingbeat::low_level::exec::draws_on_device;
 use wingbeat::low_level::exec::gpu::{Adapter, Device};
 use wingbeat::low_level::exec::selftest::{self, CaseOutcome, Extent};
-use wingbeat::low_level::quant::{FORMATS, Format};
-use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::exec::tune;
+use wingbeat::low_level::quant::{Activations, FORMATS, Format};
+use wingbeat::low_level::tape::{Caps, Class, Tuning};
 use wingbeat::low_level::words::WORDS;
 
 /// The kernels that are chosen for one combination of the capabilities below, and the results of their check.
@@ -27,6 +29,9 @@ pub struct KernelFamily {
     pub subgroups: bool,
     /// True if matrix products over many tokens at once (as in prefill) use cooperative matrices.
     pub cooperative: bool,
+    /// True if matrix products over many tokens at once round their activations to 8 bits with weights of at most 6 bits, because a measurement of this
+    /// adapter found them faster.
+    pub rounded: bool,
     /// True if models use this family on this adapter.
     pub is_default: bool,
     /// The number of test cases that ran.
@@ -40,7 +45,12 @@ pub struct KernelFamily {
 
 impl fmt::Display for KernelFamily {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let marks = [(self.subgroups, ", subgroups"), (self.cooperative, ", cooperative"), (self.deterministic, ", deterministic")];
+        let marks = [
+            (self.subgroups, ", subgroups"),
+            (self.cooperative, ", cooperative"),
+            (self.rounded, ", rounded"),
+            (self.deterministic, ", deterministic"),
+        ];
         let marks: String = marks.iter().filter(|(on, _)| *on).map(|(_, mark)| *mark).collect();
         let name = format!("{}{marks}", self.class);
         let right = self.n_cases - self.wrong.len();
@@ -89,7 +99,9 @@ impl Kernels {
     /// # Errors
     /// `Device` if the adapter cannot be opened.
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
-        let own = adapter.caps(false)?;
+        // As models do, with the kernel sizes that were measured on this adapter.
+        let tuning = tune::open(adapter, false, cache_folder().as_deref())?.caps.tuning;
+        let own = Caps { tuning, ..adapter.caps(false)? };
         let opened = Device::open(adapter, false)?;
         // If cooperative matrices give wrong results on this adapter, models do not use cooperative matrices, so no check uses them either.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
@@ -188,6 +200,7 @@ impl Kernels {
             deterministic: caps.batch_invariant,
             subgroups: caps.subgroups,
             cooperative: caps.cooperative.is_some(),
+            rounded: Tuning::STEPS.iter().any(|&n| caps.rounds(Activations::Auto, n)),
             is_default,
             n_cases: 0,
             n_planned: self.n_cases(),

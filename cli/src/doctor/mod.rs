@@ -364,6 +364,7 @@ mod tests {
             deterministic: false,
             subgroups: false,
             cooperative: false,
+            rounded: false,
             is_default: true,
             n_cases: done,
             n_planned: planned,
