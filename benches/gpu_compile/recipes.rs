@@ -62,9 +62,11 @@ fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Di
                 // A tape without matrix states refuses f16. This error is ignored.
                 tape.store_states(format).ok();
             }
-            for (activations, caps, tokens) in variants.iter().flat_map(|caps| TOKENS.map(|n| (caps, n))).flat_map(|(caps, n)| {
-                [Activations::Float, Activations::I8].map(|activations| (activations, caps, n))
-            }) {
+            for (activations, caps, tokens) in variants
+                .iter()
+                .flat_map(|caps| TOKENS.map(|n| (caps, n)))
+                .flat_map(|(caps, n)| [Activations::Float, Activations::I8].map(|activations| (activations, caps, n)))
+            {
                 tape.activations = activations;
                 tape.keep_rounded();
                 for context in [tokens, 4096.max(tokens)] {

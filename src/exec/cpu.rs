@@ -6,7 +6,7 @@ use super::{
     Excerpt, Executor, Loaded, NOTHING, WordTime, check_length, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes,
 };
 use crate::error::{Result, filled, try_alloc};
-use crate::quant::{Axis, Scales, padded};
+use crate::quant::{Axis, Scales, padded, product};
 use crate::sample::Sampler;
 use crate::tape::{
     AllInputSums, Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Rows,
@@ -41,7 +41,8 @@ impl CpuModel {
         for m in own.matrices.clone() {
             let spec = &tape.matrices[m];
             let source = FetchedSource::matrix(source, spec).await?;
-            matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), &*source)).collect::<Result<Vec<_>>>()?;
+            let rounds = |p: &MatrixPart| !spec.is_table() && spec.axis() == Axis::Row && tape.activations.are_rounded(p.format);
+            matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), rounds(p), &*source)).collect::<Result<Vec<_>>>()?;
             done += spec.size_bytes();
             progress(done as u64, total as u64);
         }
@@ -56,7 +57,8 @@ impl CpuModel {
     }
 }
 
-fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostPart> {
+/// Loads a matrix. If `rounds` is true, all its products have rounded activations.
+fn host_part(part: &MatrixPart, axis: Axis, rounds: bool, source: &dyn Source) -> Result<HostPart> {
     let scales = |halves: &[f16]| Arc::new(Scales::new(part.format, axis, halves, part.rows));
     let stored = match StoredMatrix::of(part, axis, source)? {
         StoredMatrix::Floats => Some((part.k, Arc::default())),
@@ -70,7 +72,7 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
         let row = part.format.size_bytes(k);
         let start = range.start + part.first_row() * row;
         let codes = Bytes { owner, range: start..start + part.rows * row };
-        return Ok(HostPart { format: part.format, k, codes, scales });
+        return Ok(HostPart { format: part.format, k, codes, is_striped: false, scales });
     }
     let k = padded(part.k);
     let affine = survey(part, source)?;
@@ -84,7 +86,16 @@ fn host_part(part: &MatrixPart, axis: Axis, source: &dyn Source) -> Result<HostP
         halves = affine.stored(0, part.rows, k);
     }
     source.release(&part.tensor);
-    Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), scales: scales(&halves) })
+    let row_bytes = part.format.size_bytes(k);
+    // Products with rounded activations read striped codes only.
+    let strip_bytes = product::strip_bytes(part.format, row_bytes).filter(|_| rounds);
+    if let Some(bytes) = strip_bytes {
+        let mut striped = filled(0, part.rows.div_ceil(product::STRIPED_ROWS) * bytes, &part.tensor)?;
+        product::stripe(part.format, row_bytes, &codes, &mut striped);
+        codes = striped;
+        halves = product::stripe_items(&halves, part.format.blocks().per_row(k));
+    }
+    Ok(HostPart { format: part.format, k, codes: Bytes::owned(codes), is_striped: strip_bytes.is_some(), scales: scales(&halves) })
 }
 
 impl Loaded for CpuModel {

@@ -128,7 +128,7 @@ mod tests {
             let scales = Scales::new(format, Axis::Row, &repacked.scales, rows);
             let same = |(a, b): (&f32, &f32)| a.to_bits() == b.to_bits() || *a == 0.0 && *b == 0.0;
             // Rows are decoded in two ways: a whole row, and the weights of a product.
-            let weights = Weights { format, k, codes: &repacked.codes, scales: &scales };
+            let weights = Weights { format, k, codes: &repacked.codes, is_striped: false, scales: &scales };
             let mut found = vec![0.0; rows * k];
             found.chunks_exact_mut(k).enumerate().for_each(|(i, row)| weights.row(i, row));
             assert!(found.iter().zip(&expected).all(same), "{dtype}");

@@ -16,6 +16,7 @@
 //! The products and differences are exact in f32 before the last rounding, so it does not matter whether an instruction is fused.
 
 use super::isa::{Body, Isa, SimdVector, widened};
+use bytemuck::{Pod, Zeroable};
 use half::f16;
 use std::marker::PhantomData;
 
@@ -43,6 +44,46 @@ pub trait BlockScales {
 
     /// Expands the first `n` sub-blocks of consecutive blocks, as [`BlockLayout::expand`] does.
     fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded);
+
+    /// Expands the first `n` sub-blocks of consecutive blocks of [`STRIP_ROWS`] rows at once, or more, if the last block has more. `items` has each item of all rows.
+    #[inline(always)]
+    fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], minima: &mut [PerRow]) {
+        let used = n.div_ceil(Self::LEN / Self::SUB) * Self::ITEMS;
+        let (mut own, mut expanded) = ([f16::ZERO; 2 * MOST], Expanded::default());
+        for row in 0..STRIP_ROWS {
+            own.iter_mut().zip(&items[..used]).for_each(|(own, items)| *own = items[row]);
+            Self::expand::<V>(&own[..used], n, &mut expanded);
+            factors[..n].iter_mut().zip(&expanded.factors).for_each(|(to, factor)| to.0[row] = *factor);
+            minima[..n].iter_mut().zip(&expanded.minima).for_each(|(to, minimum)| to.0[row] = *minimum);
+        }
+    }
+}
+
+/// The number of rows whose scales are expanded together.
+pub const STRIP_ROWS: usize = 16;
+
+/// A number per row.
+#[derive(Clone, Copy, Pod, Zeroable)]
+#[repr(C, align(64))]
+pub struct PerRow(pub [f32; STRIP_ROWS]);
+
+/// Converts an item of all rows, which must be finite f16.
+#[inline(always)]
+fn floats<V: SimdVector>(items: &[f16; STRIP_ROWS]) -> PerRow {
+    let mut floats = PerRow([0.0; STRIP_ROWS]);
+    for (to, eight) in floats.0.as_chunks_mut().0.iter_mut().zip(items.as_chunks().0) {
+        // SAFETY: loops over vectors are called only if the CPU has the instructions of `V`.
+        *to = unsafe { V::widened(eight) };
+    }
+    floats
+}
+
+/// Writes the products of the rows' scales and a small integer in the items of all rows.
+#[inline(always)]
+fn times_rows(scales: &PerRow, items: &[f16; STRIP_ROWS], small: impl Fn(u16) -> f32, to: &mut PerRow) {
+    for ((to, scale), item) in to.0.iter_mut().zip(&scales.0).zip(items) {
+        *to = scale * small(item.to_bits());
+    }
 }
 
 /// The layout of a format's scales of blocks along rows: the constants and the function of a `BlockScales`.
@@ -168,6 +209,11 @@ impl<const N: usize> BlockScales for OneScale<N> {
         }
         to_rest.iter_mut().zip(rest).for_each(|(factor, d)| *factor = widened(*d));
     }
+
+    #[inline(always)]
+    fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], _minima: &mut [PerRow]) {
+        factors[..n].iter_mut().zip(items).for_each(|(factors, items)| *factors = floats::<V>(items));
+    }
 }
 
 /// An f16 scale and an f16 minimum per block of 32 weights: GGUF's Q4_1 and Q5_1.
@@ -182,6 +228,13 @@ impl BlockScales for ScaleAndMinimum {
     fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded) {
         for ((factor, minimum), [d, m]) in to.factors[..n].iter_mut().zip(&mut to.minima).zip(items.as_chunks().0) {
             (*factor, *minimum) = (widened(*d), widened(*m));
+        }
+    }
+
+    #[inline(always)]
+    fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], minima: &mut [PerRow]) {
+        for ((factors, minima), [d, m]) in factors[..n].iter_mut().zip(minima).zip(items.as_chunks().0) {
+            (*factors, *minima) = (floats::<V>(d), floats::<V>(m));
         }
     }
 }
@@ -202,6 +255,18 @@ impl<const SUBS: usize> BlockScales for SignedBytes<SUBS> {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUBS));
         for (factors, items) in to.factors.as_chunks_mut::<SUBS>().0.iter_mut().zip(blocks) {
             times(first::<V>(items)[0], &bytes::<SUBS>(&items[1..]), |s| f32::from(s as i8), factors);
+        }
+    }
+
+    #[inline(always)]
+    fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], _minima: &mut [PerRow]) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUBS));
+        for (factors, items) in factors.chunks_exact_mut(SUBS).zip(blocks) {
+            let d = floats::<V>(&items[0]);
+            for ([low, high], items) in factors.as_chunks_mut().0.iter_mut().zip(&items[1..]) {
+                times_rows(&d, items, |item| f32::from(item as u8 as i8), low);
+                times_rows(&d, items, |item| f32::from((item >> 8) as i8), high);
+            }
         }
     }
 }
@@ -261,6 +326,19 @@ impl BlockScales for BytesAndMinima {
             let [d, e] = first::<V>(items);
             times(d, own, |item| f32::from(item.to_bits() & 0xff), factors);
             times(e, own, |item| f32::from(item.to_bits() >> 8), minima);
+        }
+    }
+
+    #[inline(always)]
+    fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], minima: &mut [PerRow]) {
+        let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 32));
+        let to = factors.chunks_exact_mut(SUPER / 32).zip(minima.chunks_exact_mut(SUPER / 32));
+        for ((factors, minima), items) in to.zip(blocks) {
+            let (d, e) = (floats::<V>(&items[0]), floats::<V>(&items[1]));
+            for ((factors, minima), items) in factors.iter_mut().zip(minima).zip(&items[2..]) {
+                times_rows(&d, items, |item| f32::from(item & 0xff), factors);
+                times_rows(&e, items, |item| f32::from(item >> 8), minima);
+            }
         }
     }
 }

@@ -34,6 +34,10 @@ impl Codes for I4 {
 
     const NIBBLES: bool = true;
 
+    const PLANES: [usize; 2] = [4, 0];
+
+    const OFFSET: i32 = ONE as i32;
+
     const HAS_COLUMNS: bool = true;
 
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
@@ -42,6 +46,12 @@ impl Codes for I4 {
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);
         std::array::from_fn(|i| (nibbles::code(word, i) as f32 - ONE) / ONE)
+    }
+
+    #[inline(always)]
+    fn raw(unit: &[u8]) -> [u8; PAD] {
+        let word = nibbles::word(unit);
+        std::array::from_fn(|i| nibbles::code(word, i) as u8)
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -21,6 +21,10 @@ impl Codes for I8 {
 
     const STEP: f32 = 1.0 / ONE;
 
+    const PLANES: [usize; 2] = [8, 0];
+
+    const OFFSET: i32 = ONE as i32;
+
     const HAS_COLUMNS: bool = true;
 
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
@@ -28,6 +32,19 @@ impl Codes for I8 {
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         std::array::from_fn(|i| (f32::from(unit[i]) - ONE) / ONE)
+    }
+
+    #[inline(always)]
+    fn raw(unit: &[u8]) -> [u8; PAD] {
+        std::array::from_fn(|i| unit[i])
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[inline(always)]
+    unsafe fn values(codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features. The change of the highest bit subtracts 128.
+        unsafe { _mm256_xor_si256(codes, _mm256_set1_epi8(i8::MIN)) }
     }
 
     #[cfg(target_arch = "x86_64")]

@@ -65,6 +65,10 @@ pub struct Loops {
     pub multiply: Option<few::Multiply>,
     /// Arranges rows of codes for products with rounded activations. `None` if the values of the codes are not whole numbers times a constant.
     pub interleave: Option<rounded::Interleave>,
+    /// Multiplies striped codes by the rounded activations of a few tokens. `None` if products always arrange the codes first.
+    pub multiply_striped: Option<rounded::MultiplyFew>,
+    /// Writes striped codes. `None` if the format has none.
+    pub stripe: Option<rounded::Stripe>,
     /// The scales of blocks along rows.
     pub blocks: BlockLayout,
     /// `true` if the values of the codes are whole numbers times a constant. Then products may round their activations to whole numbers, too.
@@ -78,7 +82,15 @@ impl Loops {
         debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
         let multiply = if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None };
         let is_whole = C::STEP != 0.0 && C::SUB != 0;
-        Loops { decode: codes::decode_of::<C>(), multiply, interleave: rounded::interleave_of::<C, S>(), blocks, is_whole }
+        Loops {
+            decode: codes::decode_of::<C>(),
+            multiply,
+            interleave: rounded::interleave_of::<C, S>(),
+            multiply_striped: rounded::few_of::<C, S>(),
+            stripe: rounded::stripe_of::<C>(),
+            blocks,
+            is_whole,
+        }
     }
 }
 

@@ -9,6 +9,9 @@ pub trait Bits {
     /// The number of bits per code, and of bytes per unit.
     const BITS: usize;
 
+    /// The numbers of bits of the low and the high part of a code.
+    const PLANES: [usize; 2];
+
     /// Returns the codes of a unit.
     fn eight(unit: &[u8]) -> [u8; PAD];
 
@@ -65,6 +68,8 @@ fn code(plane: &[u8], n: usize, i: usize) -> u8 {
 
 impl<const LOW: usize, const HIGH: usize> Bits for Planes<LOW, HIGH> {
     const BITS: usize = LOW + HIGH;
+
+    const PLANES: [usize; 2] = [LOW, HIGH];
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [u8; PAD] {
@@ -255,6 +260,8 @@ pub struct Byte;
 
 impl Bits for Byte {
     const BITS: usize = 8;
+
+    const PLANES: [usize; 2] = [8, 0];
 
     #[inline(always)]
     fn eight(unit: &[u8]) -> [u8; PAD] {

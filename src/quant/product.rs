@@ -10,6 +10,7 @@ use super::block_scales::{DEPTH, Expanded};
 use super::few::{self, RowBlock};
 use super::isa::Isa;
 use super::rounded::{self, Dots, RoundedRows, Strip};
+pub use super::rounded::{strip_bytes, stripe, stripe_items};
 use super::tile::{self, LANES, STRIP};
 use super::{Format, RowFactors, Scales, WEIGHTS_PER_BLOCK};
 use bytemuck::{Pod, Zeroable};
@@ -21,6 +22,8 @@ use std::cell::RefCell;
 pub const TASK: usize = 32;
 const _: () = assert!(WEIGHTS_PER_BLOCK.is_multiple_of(TASK) && TASK.is_multiple_of(STRIP));
 const _: () = assert!(DEPTH.is_multiple_of(WEIGHTS_PER_BLOCK) && DEPTH.is_multiple_of(LANES));
+/// The number of rows whose codes are stored together in striped order.
+pub const STRIPED_ROWS: usize = rounded::ROWS;
 /// The largest number of tokens in a group. A panel is multiplied by one group after the other. With AVX-512, [`tile`] keeps the sums of a group
 /// in registers.
 const TOKENS: usize = 6;
@@ -38,8 +41,10 @@ pub struct Weights<'a> {
     pub format: &'a dyn Format,
     /// The number of codes in a stored row, including padding.
     pub k: usize,
-    /// The codes, `[rows, k]`, row-major.
+    /// The codes, `[rows, k]`: row-major or, if `is_striped` is true, in the order of [`rounded::stripe`].
     pub codes: &'a [u8],
+    /// True if codes and scales are striped. Only products with rounded activations read such weights.
+    pub is_striped: bool,
     pub scales: &'a Scales,
 }
 
@@ -177,12 +182,21 @@ impl ProductTask<'_> {
             unreachable!("only products with whole weights have rounded activations");
         };
         let n = TASK.min(self.product.rows - self.first_row);
-        let row_bytes = weights.row_bytes();
+        let (row_bytes, is_striped) = (weights.row_bytes(), weights.is_striped);
+        let strip_bytes =
+            if is_striped { rounded::strip_bytes(weights.format, row_bytes).expect("a striped format") } else { rounded::ROWS * row_bytes };
         for row in (0..n).step_by(rounded::ROWS) {
-            let codes = &weights.codes[(self.first_row + row) * row_bytes..];
-            let rows = rounded::Rows { n: rounded::ROWS.min(n - row), codes, row_bytes, items: &items[row * per_row..], per_row };
+            let codes = &weights.codes[(self.first_row + row) / rounded::ROWS * strip_bytes..];
+            let rows =
+                rounded::Rows { n: rounded::ROWS.min(n - row), codes, is_striped, row_bytes, items: &items[row * per_row..], per_row };
             for first in (0..width).step_by(DEPTH) {
-                interleave(&rows, first, DEPTH.min(width - first), strip);
+                let columns = DEPTH.min(width - first);
+                if let (Some(multiply), [x]) = (weights.format.loops().multiply_striped, x)
+                    && multiply(&rows, first, columns, strip, x, &mut self.sums[row..], TASK)
+                {
+                    continue;
+                }
+                interleave(&rows, first, columns, strip);
                 for (x, sums) in x.iter().zip(self.sums.chunks_mut(ROUNDED_TOGETHER * TASK)) {
                     rounded::multiply(strip, x, &mut sums[row..], TASK);
                 }

@@ -59,7 +59,7 @@ fn decoded_numbers_are_near_the_encoded_ones_along_both_axes() {
                 let w = numbers(rows * k);
                 let (codes, scales) = encoded(format, axis, &w, rows, k);
                 assert_eq!(codes.len(), format.size_bytes(rows * k), "{format:?}");
-                let weights = Weights { format, k, codes: &codes, scales: &scales };
+                let weights = Weights { format, k, codes: &codes, is_striped: false, scales: &scales };
                 let mut row = vec![0.0; k];
                 for i in 0..rows {
                     weights.row(i, &mut row);
@@ -93,7 +93,7 @@ fn i8rc_is_off_by_half_a_step_of_row_and_column() {
         let transposed: Vec<f32> = (0..k * rows).map(|i| w[i % rows * k + i / rows]).collect();
         let mut row = vec![0.0; k];
         for i in 0..rows {
-            Weights { format, k, codes: &codes, scales: &scales }.row(i, &mut row);
+            Weights { format, k, codes: &codes, is_striped: false, scales: &scales }.row(i, &mut row);
             for j in 0..k {
                 let rounding = 2e-3 * (affine.rx[i] * affine.ry[j] + affine.mx[i].abs() + affine.my[j].abs());
                 let bound = affine.rx[i] * affine.ry[j] / 512.0 + rounding;
@@ -116,7 +116,7 @@ fn products_agree_with_a_plain_loop() {
             for (rows, k, n) in [(1, 8, 1), (33, 24, 5), (70, 40, 6), (65, 72, 37), (130, 1000, 3), (31, 2056, 7), (5, 1024, 13)] {
                 let w: Vec<f32> = (0..rows * k).map(|i| ((i * 37 % 101) as f32 - 50.0) / 64.0).collect();
                 let (codes, scales) = encoded(format, axis, &w, rows, k);
-                let weights = Weights { format, k, codes: &codes, scales: &scales };
+                let weights = Weights { format, k, codes: &codes, is_striped: false, scales: &scales };
                 // x is shorter than a stored row, because padding must not contribute to the product.
                 let x: Vec<Vec<f32>> = (0..n).map(|t| (0..k - 3).map(|i| ((i * 13 + t * 7) % 29) as f32 / 16.0 - 0.9).collect()).collect();
                 let x: Vec<&[f32]> = x.iter().map(Vec::as_slice).collect();
@@ -149,7 +149,7 @@ fn rows_that_are_not_padded_keep_their_end() {
         let mut decoded = vec![0.0; 21];
         format.decode(&codes, &mut decoded);
         let expected: f32 = decoded.iter().zip(&x[19..]).map(|(w, x)| w * x).sum();
-        let weights = Weights { format, k: 21, codes: &codes, scales: &Scales::None };
+        let weights = Weights { format, k: 21, codes: &codes, is_striped: false, scales: &Scales::None };
         let found = products(&[Product { weights, rows: 1, x: vec![&x[19..]], rounded: false }])[0].of(0).next().unwrap()[0];
         assert!((found - expected).abs() <= 1e-3 * expected.abs(), "{format:?}");
     }
@@ -215,7 +215,7 @@ fn products_do_not_depend_on_neighbours_or_instructions() {
     let best = Instructions { isa: isa::Isa::best(), dots: Dots::best() };
     for (&format, axis) in FORMATS.iter().flat_map(|f| axes(*f).iter().map(move |axis| (f, *axis))) {
         let (codes, scales, x) = example(format, axis);
-        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        let weights = Weights { format, k: K, codes: &codes, is_striped: false, scales: &scales };
         let x: Vec<&[f32]> = x.chunks_exact(K).collect();
         for rounded in [false, true] {
             if rounded && !weights.are_whole() {
@@ -245,13 +245,43 @@ fn products_do_not_depend_on_neighbours_or_instructions() {
     }
 }
 
+/// The order in which codes are stored changes no bit, with any instructions.
+#[test]
+fn striped_codes_give_the_same_products() {
+    let mut seen = 0;
+    for &format in FORMATS {
+        let (codes, scales, x) = example(format, Axis::Row);
+        let row_bytes = format.size_bytes(K);
+        let Some(strip_bytes) = product::strip_bytes(format, row_bytes) else { continue };
+        seen += 1;
+        let mut striped = vec![0; ROWS.div_ceil(product::STRIPED_ROWS) * strip_bytes];
+        product::stripe(format, row_bytes, &codes, &mut striped);
+        let weights = Weights { format, k: K, codes: &codes, is_striped: false, scales: &scales };
+        let Scales::Rows(items, layout) = &scales else { unreachable!("striped formats have blocks along rows") };
+        let scales = Scales::Rows(product::stripe_items(items, layout.per_row(K)), *layout);
+        let stored = Weights { codes: &striped, is_striped: true, scales: &scales, ..weights };
+        for width in [K, K - 3, K - 19] {
+            let x: Vec<&[f32]> = x.chunks_exact(K).map(|x| &x[..width]).collect();
+            for (dots, n) in Dots::all().into_iter().flat_map(|dots| [1, 2, 3, 4, 5, 17].map(|n| (dots, n))) {
+                let sums = |weights| {
+                    let product = Product { weights, rows: ROWS, x: x[..n].to_vec(), rounded: true };
+                    product::products_with(Instructions { isa: isa::Isa::best(), dots }, &[product]).remove(0)
+                };
+                let (found, expected) = (sums(stored), sums(weights));
+                assert!((0..n).all(|t| found.of(t).eq(expected.of(t))), "{format:?} {dots:?} {width} {n}");
+            }
+        }
+    }
+    assert!(seen == if Dots::all().len() > 1 && cfg!(target_arch = "x86_64") { 14 } else { 0 }, "{seen}");
+}
+
 /// The products of whole numbers agree with decoded weights times rounded activations.
 #[test]
 fn rounded_products_agree_with_a_plain_loop() {
     let mut seen = 0;
     for &format in FORMATS {
         let (codes, scales, mut x) = example(format, Axis::Row);
-        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        let weights = Weights { format, k: K, codes: &codes, is_striped: false, scales: &scales };
         if !weights.are_whole() {
             continue;
         }
@@ -288,7 +318,7 @@ fn rounded_products_have_the_same_bits_on_every_cpu() {
     {
         let format = find(name).unwrap();
         let (codes, scales, x) = example(format, Axis::Row);
-        let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+        let weights = Weights { format, k: K, codes: &codes, is_striped: false, scales: &scales };
         let found = products(&[Product { weights, rows: ROWS, x: x.chunks_exact(K).collect(), rounded: true }]).remove(0);
         let bits = (0..17).flat_map(|t| found.of(t).flatten()).fold(0u32, |bits, y| bits.rotate_left(5) ^ y.to_bits());
         assert_eq!(bits, expected, "{name}: {bits:#010x}");
@@ -299,7 +329,7 @@ fn rounded_products_have_the_same_bits_on_every_cpu() {
 fn an_activation_that_is_not_finite_is_not_hidden() {
     let format = find("q4_k").unwrap();
     let (codes, scales, mut x) = example(format, Axis::Row);
-    let weights = Weights { format, k: K, codes: &codes, scales: &scales };
+    let weights = Weights { format, k: K, codes: &codes, is_striped: false, scales: &scales };
     x[700] = f32::INFINITY;
     let found = products(&[Product { weights, rows: ROWS, x: vec![&x[..K], &x[K..2 * K]], rounded: true }]).remove(0);
     assert!(found.of(0).flatten().all(|y| y.is_nan()) && found.of(1).flatten().all(|y| y.is_finite()));
@@ -346,7 +376,7 @@ fn zeros_stay_zero_and_the_smallest_numbers_stay_near() {
         for x in [0.0, 1e-9, 1e-6, 1e-40] {
             let (codes, scales) = encoded(format, Axis::Row, &[x; 8], 1, 8);
             let mut row = [1.0; 8];
-            Weights { format, k: 8, codes: &codes, scales: &scales }.row(0, &mut row);
+            Weights { format, k: 8, codes: &codes, is_striped: false, scales: &scales }.row(0, &mut row);
             // The smallest f16 is the smallest scale, or the smallest scale of small scales.
             let small = if format.blocks().items > format.blocks().floats { 128.0 } else { 1.0 };
             let bound = x * 0.2 + 6e-8 * format.largest().max(1.0) * small;
@@ -369,7 +399,7 @@ fn importance_moves_errors_to_unimportant_columns() {
                 .encode(0, &mut w.clone(), k, &mut out)
                 .unwrap();
             let scales = Scales::new(format, Axis::Row, &out.scales, rows);
-            let weights = Weights { format, k, codes: &out.codes, scales: &scales };
+            let weights = Weights { format, k, codes: &out.codes, is_striped: false, scales: &scales };
             let mut row = vec![0.0; k];
             let of_row = |i: usize| {
                 weights.row(i, &mut row);
@@ -405,7 +435,7 @@ fn an_unimportant_block_keeps_its_weights() {
         RowEncoder { importance: Some(&importance), ..RowEncoder::new(format, Axis::Row) }.encode(0, &mut w.clone(), k, &mut out).unwrap();
         let scales = Scales::new(format, Axis::Row, &out.scales, 1);
         let mut row = vec![0.0; k];
-        Weights { format, k, codes: &out.codes, scales: &scales }.row(0, &mut row);
+        Weights { format, k, codes: &out.codes, is_striped: false, scales: &scales }.row(0, &mut row);
         let energy = |x: &mut dyn Iterator<Item = f32>| x.map(|x| f64::from(x * x)).sum::<f64>();
         let lost = energy(&mut row[..256].iter().zip(&w).map(|(a, b)| a - b)) / energy(&mut w[..256].iter().copied());
         assert!(lost < 0.2, "{format:?}: {lost}");

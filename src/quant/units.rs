@@ -28,12 +28,23 @@ pub trait Codes {
     /// True if the codes have four bits and lie side by side, and the format has the function [`values`](Self::values).
     const NIBBLES: bool = false;
 
+    /// The numbers of bits of the low and the high part of a code. Only formats with a step have them.
+    const PLANES: [usize; 2] = [0, 0];
+
+    /// The difference of a code and its value, divided by [`STEP`](Self::STEP). If the values are in a table, 128.
+    const OFFSET: i32 = 0;
+
     /// The number of floats in a register from which on [`signed`](Self::signed) is faster than [`load`](Self::load). The default is for formats without
     /// this function.
     const SIGNED_FROM: usize = usize::MAX;
 
     /// Returns the unscaled values of a unit's codes.
     fn eight(unit: &[u8]) -> [f32; PAD];
+
+    /// Returns a unit's codes. Only formats with a step have this function.
+    fn raw(_unit: &[u8]) -> [u8; PAD] {
+        unreachable!("only formats with a step")
+    }
 
     /// Loads the unscaled values of a unit into a register.
     ///
@@ -78,7 +89,17 @@ pub trait Codes {
     #[cfg(target_arch = "x86_64")]
     #[inline(always)]
     unsafe fn values(_codes: std::arch::x86_64::__m256i) -> std::arch::x86_64::__m256i {
-        unreachable!("only formats with nibbles")
+        unreachable!("only formats with a step")
+    }
+
+    /// Returns the values of codes, divided by [`STEP`](Self::STEP), plus [`OFFSET`](Self::OFFSET), which are not negative.
+    ///
+    /// # Safety
+    /// The CPU has the instructions of [`Isa::Avx512`](super::isa::Isa::Avx512).
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[inline(always)]
+    unsafe fn unsigned(codes: std::arch::x86_64::__m512i) -> std::arch::x86_64::__m512i {
+        codes
     }
 
     /// Loads the unscaled values of two consecutive units, divided by [`STEP`](Self::STEP), one per byte. Only formats with a step have this

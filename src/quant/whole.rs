@@ -17,6 +17,10 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
 
     const NIBBLES: bool = B::BITS == 4;
 
+    const PLANES: [usize; 2] = B::PLANES;
+
+    const OFFSET: i32 = ZERO;
+
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     /// [`Bits::lanes`] is fast if the codes of a unit are one number.
@@ -27,6 +31,11 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         B::eight(unit).map(|code| (i32::from(code) - ZERO) as f32)
+    }
+
+    #[inline(always)]
+    fn raw(unit: &[u8]) -> [u8; PAD] {
+        B::eight(unit)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -94,6 +103,10 @@ impl Codes for Tabled {
 
     const NIBBLES: bool = true;
 
+    const PLANES: [usize; 2] = [4, 0];
+
+    const OFFSET: i32 = 128;
+
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
     const SIGNED_FROM: usize = 8;
@@ -101,6 +114,11 @@ impl Codes for Tabled {
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         Planes::<4, 0>::eight(unit).map(|code| VALUES[usize::from(code)])
+    }
+
+    #[inline(always)]
+    fn raw(unit: &[u8]) -> [u8; PAD] {
+        Planes::<4, 0>::eight(unit)
     }
 
     #[cfg(target_arch = "x86_64")]
@@ -116,6 +134,18 @@ impl Codes for Tabled {
         use std::arch::x86_64::*;
         // SAFETY: the caller guarantees the CPU's features. The table has 16 bytes.
         unsafe { _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(_mm_loadu_si128(BYTES.as_ptr().cast())), codes) }
+    }
+
+    #[cfg(all(target_arch = "x86_64", has_avx512))]
+    #[allow(clippy::incompatible_msrv, reason = "compiled only if the standard library has AVX-512")]
+    #[inline(always)]
+    unsafe fn unsigned(codes: std::arch::x86_64::__m512i) -> std::arch::x86_64::__m512i {
+        use std::arch::x86_64::*;
+        // SAFETY: the caller guarantees the CPU's features. The table has 16 bytes.
+        unsafe {
+            let table = _mm_xor_si128(_mm_loadu_si128(BYTES.as_ptr().cast()), _mm_set1_epi8(-128));
+            _mm512_shuffle_epi8(_mm512_broadcast_i32x4(table), codes)
+        }
     }
 
     #[cfg(has_neon)]

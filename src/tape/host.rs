@@ -36,6 +36,8 @@ pub struct HostPart {
     /// The number of weights in a stored row, including padding if the row is padded.
     pub k: usize,
     pub codes: Bytes,
+    /// True if codes and scales are in the order in which products with rounded activations read them ([`stripe`](crate::quant::product::stripe)).
+    pub is_striped: bool,
     pub scales: Arc<Scales>,
 }
 
@@ -49,7 +51,7 @@ impl HostMatrix {
     /// Returns matrix `part` of the stack as the operand of a product.
     pub fn part(&self, part: usize) -> Weights<'_> {
         let p = &self.parts[part];
-        Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), scales: &p.scales }
+        Weights { format: p.format, k: p.k, codes: p.codes.as_slice(), is_striped: p.is_striped, scales: &p.scales }
     }
 }
 

@@ -12,11 +12,15 @@
 //!
 //! [`strip`] arranges weights so that a register has the same columns of several rows, and [`tile`] multiplies them.
 
+mod few;
 mod rows;
+mod stored;
 mod strip;
 mod tile;
 
+pub use few::{MultiplyFew, few_of};
 pub use rows::RoundedRows;
+pub use stored::{Stripe, strip_bytes, stripe, stripe_items, stripe_of};
 pub use strip::{Interleave, ROWS, Rows, Strip, interleave_of};
 pub use tile::multiply;
 
@@ -76,6 +80,17 @@ impl Dots {
     pub fn best() -> Dots {
         static BEST: std::sync::OnceLock<Dots> = std::sync::OnceLock::new();
         *BEST.get_or_init(|| Dots::all()[0])
+    }
+
+    /// Returns whether the loops that arrange weights for these instructions read codes in the order of [`stored`].
+    fn reads_stripes(self) -> bool {
+        match self {
+            #[cfg(all(target_arch = "x86_64", has_avx512))]
+            Dots::Avx512Vnni | Dots::AvxVnni => true,
+            #[cfg(target_arch = "x86_64")]
+            Dots::Avx2 => true,
+            _ => false,
+        }
     }
 
     /// Returns whether weights are stored plus 128, as numbers from 0 to 255. Otherwise they are stored in two's complement.

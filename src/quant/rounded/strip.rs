@@ -1,47 +1,38 @@
 //! Weights as the inner loop reads them: a register has four columns of each of several rows.
 
 use super::super::PAD;
-use super::super::block_scales::{BlockScales, DEPTH, Expanded, MOST};
+use super::super::block_scales::{BlockScales, DEPTH, Expanded, MOST, PerRow, STRIP_ROWS};
 #[cfg(target_arch = "x86_64")]
 use super::super::isa;
 use super::super::isa::{Body, Isa, SimdVector};
 use super::super::units::Codes;
+use super::stored::{self, Columns, HIGHEST};
 use super::{BLOCK, Dots, PER_LANE};
-use bytemuck::{Pod, Zeroable};
+use bytemuck::Zeroable;
 use half::f16;
 use std::marker::PhantomData;
 
 /// The number of rows in a strip.
-pub const ROWS: usize = 16;
+pub const ROWS: usize = STRIP_ROWS;
 /// The number of units per block.
 const UNITS: usize = BLOCK / PAD;
 /// Codes are prefetched at least this many bytes ahead.
 const AHEAD: usize = 12 << 10;
-/// A change of this bit adds 128 to a number from −128 to 127.
-const HIGHEST: u8 = 0x80;
 
 /// Encoded rows of a matrix with scales of blocks along rows.
 #[derive(Clone, Copy)]
 pub struct Rows<'a> {
     /// The number of rows, from 1 to [`ROWS`].
     pub n: usize,
-    /// The codes of the rows. Codes of later rows may follow; they are only prefetched into the cache.
+    /// The codes of the rows, row by row or, if `is_striped` is true, in the order of [`stored`]. Codes of later rows may follow; they
+    /// are only prefetched into the cache.
     pub codes: &'a [u8],
+    pub is_striped: bool,
     pub row_bytes: usize,
-    /// The items of the scales, `[n, per_row]`.
+    /// The items of the scales, `[n, per_row]` or, if `is_striped` is true, `[per_row, ROWS]`.
     pub items: &'a [f16],
     pub per_row: usize,
 }
-
-/// Four columns of each row.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-struct Columns([[u8; PER_LANE]; ROWS]);
-
-/// A number per row.
-#[derive(Clone, Copy, Pod, Zeroable)]
-#[repr(C, align(64))]
-pub(super) struct PerRow(pub [f32; ROWS]);
 
 /// At most [`DEPTH`] columns of [`ROWS`] rows. Rows that the matrix lacks have the weights of its last row.
 pub struct Strip {
@@ -73,15 +64,20 @@ pub fn interleave_of<C: Codes, S: BlockScales>() -> Option<Interleave> {
     if C::STEP == 0.0 || C::SUB == 0 || cfg!(target_family = "wasm") {
         return None;
     }
-    Some(|rows, first, columns, strip| {
-        assert!(first.is_multiple_of(S::LEN) && columns <= DEPTH && (1..=ROWS).contains(&rows.n));
-        let units = columns.div_ceil(PAD);
-        assert!((first / PAD + units) * C::BYTES <= rows.row_bytes && rows.codes.len() >= rows.n * rows.row_bytes);
-        assert!(rows.per_row >= (first + columns).div_ceil(S::LEN) * S::ITEMS && rows.items.len() >= rows.n * rows.per_row);
-        (strip.sub, strip.has_minima) = (C::SUB, C::HAS_MINIMA);
-        (strip.first_block, strip.blocks) = (first / BLOCK, columns.div_ceil(BLOCK));
-        Isa::best().with(Filling::<C, S> { rows, first, columns, strip, format: PhantomData });
-    })
+    Some(|rows, first, columns, strip| fill::<C, S>(rows, first, columns, strip, true))
+}
+
+/// Writes the factors and minima of a strip, and also its weights if `with_codes` is true. Panics if the rows have too few codes or items.
+pub(super) fn fill<C: Codes, S: BlockScales>(rows: &Rows<'_>, first: usize, columns: usize, strip: &mut Strip, with_codes: bool) {
+    assert!(first.is_multiple_of(S::LEN) && first.is_multiple_of(BLOCK) && columns <= DEPTH && (1..=ROWS).contains(&rows.n));
+    let units = columns.div_ceil(PAD);
+    let stored = if rows.is_striped { stored::bytes_of(rows.row_bytes / C::BYTES, C::BYTES) } else { rows.n * rows.row_bytes };
+    assert!((first / PAD + units) * C::BYTES <= rows.row_bytes && rows.codes.len() >= stored);
+    let items = rows.per_row * if rows.is_striped { ROWS } else { rows.n };
+    assert!(rows.per_row >= (first + columns).div_ceil(S::LEN) * S::ITEMS && rows.items.len() >= items);
+    (strip.sub, strip.has_minima) = (C::SUB, C::HAS_MINIMA);
+    (strip.first_block, strip.blocks) = (first / BLOCK, columns.div_ceil(BLOCK));
+    Isa::best().with(Filling::<C, S> { rows, first, columns, strip, with_codes, format: PhantomData });
 }
 
 impl Strip {
@@ -117,6 +113,7 @@ struct Filling<'a, 'r, C, S> {
     first: usize,
     columns: usize,
     strip: &'a mut Strip,
+    with_codes: bool,
     format: PhantomData<(C, S)>,
 }
 
@@ -125,11 +122,30 @@ impl<C: Codes, S: BlockScales> Body for Filling<'_, '_, C, S> {
     unsafe fn call<V: SimdVector>(self) {
         let (rows, strip) = (self.rows, self.strip);
         let unsigned = strip.dots.takes_unsigned();
-        strip.is_split = C::NIBBLES && cfg!(target_arch = "x86_64") && V::REGISTER > 0;
+        strip.is_split = rows.is_striped || C::NIBBLES && cfg!(target_arch = "x86_64") && V::REGISTER > 0;
         let subs = (strip.blocks * BLOCK).div_ceil(C::SUB);
+        let n = self.columns.div_ceil(C::SUB);
+        if rows.is_striped {
+            let items = &rows.items.as_chunks().0[self.first / S::LEN * S::ITEMS..rows.per_row];
+            S::expand_rows::<V>(items, n, &mut strip.factors, &mut strip.minima);
+            if C::STEP != 1.0 {
+                strip.factors[..n].iter_mut().flat_map(|factors| &mut factors.0).for_each(|factor| *factor *= C::STEP);
+            }
+            // Half of the last block may lie behind the end of the row.
+            strip.factors[n..subs].fill(PerRow::zeroed());
+            strip.minima[n..subs].fill(PerRow::zeroed());
+            if self.with_codes {
+                let codes = &rows.codes[stored::bytes_of(self.first / PAD, C::BYTES)..];
+                let to = &mut strip.columns[..strip.blocks * (BLOCK / PER_LANE)];
+                for i in (0..ROWS).step_by(TOGETHER) {
+                    // SAFETY: registers of eight numbers come with AVX2, and `fill` has checked the codes.
+                    unsafe { if unsigned { stored::arrange::<C, true>(codes, i, to) } else { stored::arrange::<C, false>(codes, i, to) } }
+                }
+            }
+            return;
+        }
         for (i, own) in strip.expanded[..rows.n].iter_mut().enumerate() {
             let items = &rows.items[i * rows.per_row..][self.first / S::LEN * S::ITEMS..rows.per_row];
-            let n = self.columns.div_ceil(C::SUB);
             S::expand::<V>(items, n, own);
             // Half of the last block may lie behind the end of the row.
             own.factors[n..subs].fill(0.0);

@@ -1,8 +1,10 @@
 //! The inner loop of products of whole numbers: a strip of rows times rounded activations.
 
 use super::super::block_scales::{DEPTH, MOST};
+#[cfg(any(target_arch = "x86_64", has_neon))]
+use super::LANES_PER_BLOCK;
 use super::strip::{ROWS, Strip};
-use super::{BLOCK, Dots, HALF, LANES_PER_BLOCK, PER_LANE, RoundedRows};
+use super::{BLOCK, Dots, HALF, PER_LANE, RoundedRows};
 
 /// The sums of a strip's rows for one token.
 type RowSums = [f32; ROWS];
@@ -30,7 +32,7 @@ pub fn multiply(strip: &Strip, x: &RoundedRows, out: &mut [f32], out_stride: usi
 }
 
 /// Panics if an inner loop would read beyond the activations or the strip.
-fn check(strip: &Strip, x: &RoundedRows) {
+pub(super) fn check(strip: &Strip, x: &RoundedRows) {
     assert!(strip.blocks <= DEPTH / BLOCK && strip.first_block + strip.blocks <= x.blocks);
     assert!(strip.sub.is_multiple_of(HALF) && strip.blocks * BLOCK <= MOST * strip.sub);
     let n = x.n * x.blocks;
