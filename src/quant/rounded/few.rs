@@ -5,10 +5,11 @@ use super::RoundedRows;
 use super::strip::{Rows, Strip};
 
 /// The largest number of tokens.
-pub const MOST_TOKENS: usize = 4;
+#[cfg(all(target_arch = "x86_64", has_avx512))]
+const MOST_TOKENS: usize = 4;
 
 /// A function `(rows, first, columns, strip, x, out, out_stride)` that does what an [`Interleave`](super::Interleave) function and
-/// [`multiply`](super::multiply) do, with the same bits. Returns false, and does nothing, if the rows are not striped, for more than [`MOST_TOKENS`] tokens,
+/// [`multiply`](super::multiply) do, with the same bits. Returns false, and does nothing, if the rows are not striped, for more than four tokens,
 /// and for instructions without such a loop.
 pub type MultiplyFew = fn(&Rows<'_>, usize, usize, &mut Strip, &RoundedRows, &mut [f32], usize) -> bool;
 
