@@ -41,7 +41,7 @@ impl CpuModel {
         for m in own.matrices.clone() {
             let spec = &tape.matrices[m];
             let source = FetchedSource::matrix(source, spec).await?;
-            let rounds = |p: &MatrixPart| !spec.is_table() && spec.axis() == Axis::Row && tape.activations.are_rounded(p.format);
+            let rounds = |p: &MatrixPart| spec.may_round(p, tape.activations);
             matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), rounds(p), &*source)).collect::<Result<Vec<_>>>()?;
             done += spec.size_bytes();
             progress(done as u64, total as u64);

@@ -81,7 +81,6 @@ impl Loops {
         let blocks = BlockLayout::of::<S>();
         debug_assert!(C::SUB == 0 || (blocks.sub, blocks.has_minima) == (C::SUB, C::HAS_MINIMA));
         let multiply = if C::HAS_FEW { Some(few::multiply_of::<C>()) } else { None };
-        let is_whole = C::STEP != 0.0 && C::SUB != 0;
         Loops {
             decode: codes::decode_of::<C>(),
             multiply,
@@ -89,7 +88,7 @@ impl Loops {
             multiply_striped: rounded::few_of::<C, S>(),
             stripe: rounded::stripe_of::<C>(),
             blocks,
-            is_whole,
+            is_whole: C::IS_WHOLE,
         }
     }
 }

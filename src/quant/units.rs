@@ -28,6 +28,9 @@ pub trait Codes {
     /// True if the codes have four bits and lie side by side, and the format has the function [`values`](Self::values).
     const NIBBLES: bool = false;
 
+    /// True if the values of the codes are whole numbers times a constant, in blocks along rows.
+    const IS_WHOLE: bool = Self::STEP != 0.0 && Self::SUB != 0;
+
     /// The numbers of bits of the low and the high part of a code. Only formats with a step have them.
     const PLANES: [usize; 2] = [0, 0];
 

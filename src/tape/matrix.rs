@@ -10,7 +10,7 @@
 use super::Heads;
 use super::cells::{self, WORD_BYTES};
 use super::region::{CodeOrder, Region};
-use crate::quant::{self, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
+use crate::quant::{self, Activations, Axis, Format, PAD, Scaling, WEIGHTS_PER_BLOCK, padded};
 use std::sync::Arc;
 
 /// The declaration of one matrix of a stack: `[rows, k]`, row-major.
@@ -269,6 +269,11 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
+    /// Returns whether products with matrix `part` may round their inputs. Tables are never multiplied, and blocks along columns have no factor per row.
+    pub fn may_round(&self, part: &MatrixPart, activations: Activations) -> bool {
+        !self.is_table() && self.axis() == Axis::Row && activations.are_rounded(part.format)
+    }
+
     /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros and the format has such blocks, otherwise
     /// along rows. The storage order of a device does not matter, so that all devices compute with the same quantised weights.
     pub fn axis(&self) -> Axis {

@@ -336,9 +336,10 @@ impl Tape {
     /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function when the formats of all matrices are known, if a part of
     /// the tape runs on a GPU.
     pub fn keep_rounded(&mut self) {
-        let is_rounded = |part: &&MatrixPart| self.activations.are_rounded(part.format);
-        let blocks = |m: &MatrixSpec| m.parts.iter().filter(is_rounded).map(|p| p.k.div_ceil(ROUNDED_BLOCK)).sum::<usize>();
-        let most = self.matrices.iter().filter(|m| !m.is_table()).map(blocks).max().unwrap_or(0);
+        let blocks = |m: &MatrixSpec| {
+            m.parts.iter().filter(|p| m.may_round(p, self.activations)).map(|p| p.k.div_ceil(ROUNDED_BLOCK)).sum::<usize>()
+        };
+        let most = self.matrices.iter().map(blocks).max().unwrap_or(0);
         if most > 0 {
             self.rounded = Some(self.device_scratch("rounded", Rows::Tokens, &[most * ROUNDED_WORDS * WORD_BYTES / 4]));
         }

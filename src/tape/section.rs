@@ -5,7 +5,6 @@
 
 use super::{MatrixSpec, Tape, Var, Word};
 use crate::error::{Error, Result};
-use crate::quant::Axis;
 use std::ops::{Index, Range};
 use std::sync::Arc;
 
@@ -135,10 +134,7 @@ impl Section {
 
     /// Returns whether the section has a product that may round its inputs.
     pub fn has_rounded(&self) -> bool {
-        let is_rounded = |m: &MatrixSpec| {
-            let mut parts = m.parts.iter();
-            !m.is_table() && m.axis() == Axis::Row && parts.any(|p| self.tape.activations.are_rounded(p.format))
-        };
+        let is_rounded = |m: &MatrixSpec| m.parts.iter().any(|p| m.may_round(p, self.tape.activations));
         self.tape.matrices[self.own.matrices.clone()].iter().any(is_rounded)
     }
 

@@ -33,7 +33,7 @@ mod x86 {
 
     /// Returns the function for the format whose units `C` describes, or `None` if the format has no striped codes.
     pub fn few_of<C: Codes, S: BlockScales>() -> Option<MultiplyFew> {
-        if C::STEP == 0.0 || C::SUB == 0 {
+        if !C::IS_WHOLE {
             return None;
         }
         Some(|rows, first, columns, strip, x, out, out_stride| {

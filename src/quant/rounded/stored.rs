@@ -38,7 +38,7 @@ pub type Stripe = fn(&[u8], usize, &mut [u8]);
 
 /// Returns the function for the format whose units `C` describes, or `None` if the values of its codes are not whole numbers times a constant.
 pub fn stripe_of<C: Codes>() -> Option<Stripe> {
-    if C::STEP == 0.0 || C::SUB == 0 || cfg!(target_family = "wasm") {
+    if !C::IS_WHOLE || cfg!(target_family = "wasm") {
         return None;
     }
     Some(|codes, row_bytes, to| {

@@ -61,7 +61,7 @@ pub type Interleave = fn(&Rows<'_>, usize, usize, &mut Strip);
 
 /// Returns the function for the format whose units `C` describes, or `None` if the values of its codes are not whole numbers times a constant.
 pub fn interleave_of<C: Codes, S: BlockScales>() -> Option<Interleave> {
-    if C::STEP == 0.0 || C::SUB == 0 || cfg!(target_family = "wasm") {
+    if !C::IS_WHOLE || cfg!(target_family = "wasm") {
         return None;
     }
     Some(|rows, first, columns, strip| fill::<C, S>(rows, first, columns, strip, true))
