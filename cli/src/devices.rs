@@ -28,6 +28,7 @@ Environment variables, for tests and for faulty drivers:
   WINGBEAT_DRAWS=device|host     sample tokens on the GPU (device) or on the CPU (host)
   WINGBEAT_TUNE=0|1              0: never measure which kernels are fastest; 1: measure on software
                                  drivers, too, if WINGBEAT_KERNELS=groups is set
+  WINGBEAT_VECTORS=avx2|plain    the CPU: avx2: use no AVX-512; plain: use plain loops
   WINGBEAT_CACHE=FOLDER          keep measured kernel times and compiled kernels in FOLDER";
 
 /// List the devices that models can run on

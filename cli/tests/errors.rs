@@ -180,6 +180,7 @@ fn a_wrong_variable_is_named() {
         ("WINGBEAT_TUNE", "-1", "expected 0 or 1, found \"-1\""),
         ("WINGBEAT_MAX_BINDING", "1k", "expected a number of bytes, found \"1k\""),
         ("WINGBEAT_CHECKED_SHADERS", "on", "expected 0 or 1, found \"on\""),
+        ("WINGBEAT_VECTORS", "sse", "expected avx2 or plain, found \"sse\""),
     ] {
         for verb in ["generate x -n 1 --device cpu", "tokenize x", "inspect"] {
             refused(&with_variable(variable, value, verb), 2, &format!("{variable}: {want}"));

@@ -1,11 +1,13 @@
 //! Plays a tape on the CPU, with the words' twins. Runs models without a GPU, and is the reference for kernels.
 
+use super::environment::VECTORS;
 use super::load::{FetchedSource, Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
 use super::stored::StoredMatrix;
 use super::{
     Excerpt, Executor, Loaded, NOTHING, WordTime, check_length, draws_on_device, mean, nothing_begun, share_of_zeros, weight_bytes,
 };
 use crate::error::{Result, filled, try_alloc};
+use crate::quant::limit::{Limit, limit};
 use crate::quant::{Axis, Scales, padded, product};
 use crate::sample::Sampler;
 use crate::tape::{
@@ -31,8 +33,11 @@ impl CpuModel {
     /// Loads the weights of a tape, or of a section of a tape.
     ///
     /// # Errors
-    /// `File` or `Model` if a tensor is missing or has the wrong shape; `Memory` if the host has no room.
+    /// `File` or `Model` if a tensor is missing or has the wrong shape; `Usage` if [`VECTORS`] has an unknown value; `Memory` if the host has no room.
     pub async fn load_async(section: impl Into<Section>, source: &dyn Source, progress: Progress<'_>) -> Result<Arc<CpuModel>> {
+        if let Some(vectors) = VECTORS.value()? {
+            limit(if vectors == "plain" { Limit::Plain } else { Limit::Avx2 });
+        }
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
         let total: usize = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum();

@@ -23,10 +23,13 @@ pub const DRAWS: Variable = Variable { name: "WINGBEAT_DRAWS", values: Values::W
 /// Forbids tuning (`0`), or also tunes software adapters (`1`).
 pub const TUNE: Variable = Variable { name: "WINGBEAT_TUNE", values: ON_OFF };
 
+/// Limits the CPU's vector instructions: `avx2` (no AVX-512) or `plain` (plain loops).
+pub const VECTORS: Variable = Variable { name: "WINGBEAT_VECTORS", values: Values::Words(&["avx2", "plain"]) };
+
 /// Sets which WGSL a browser compiles: the `composed` text, or the text that `naga` writes. A test uses the latter, which computes wrong results.
 pub const WGSL: Variable = Variable { name: "WINGBEAT_WGSL", values: Values::Words(&["composed", "naga"]) };
 
-const VARIABLES: [Variable; 9] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED, WGSL];
+const VARIABLES: [Variable; 10] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED, VECTORS, WGSL];
 
 /// Values that [`set`] has set, with the names of their variables.
 static GIVEN: Mutex<Vec<(&str, String)>> = Mutex::new(Vec::new());

@@ -1,5 +1,6 @@
 //! Detection of the CPU's vector instructions, and vectors of sixteen numbers for inner loops.
 
+use super::limit::{self, Limit};
 use super::units::Codes;
 use half::f16;
 
@@ -37,10 +38,19 @@ impl Isa {
         all
     }
 
-    /// Returns the fastest instruction set of this CPU.
+    /// Returns the fastest instruction set of this CPU within the [limit](limit::limit).
     pub fn best() -> Isa {
         static BEST: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
-        *BEST.get_or_init(|| Isa::all()[0])
+        *BEST.get_or_init(|| Isa::all().into_iter().find(|isa| isa.is_within(limit::chosen())).unwrap_or(Isa::Plain))
+    }
+
+    fn is_within(self, limit: Limit) -> bool {
+        match self {
+            #[cfg(all(target_arch = "x86_64", has_avx512))]
+            Isa::Avx512 => limit == Limit::All,
+            Isa::Plain => true,
+            _ => limit != Limit::Plain,
+        }
     }
 
     /// Runs a loop that is compiled for registers of 16 numbers only.

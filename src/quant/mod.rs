@@ -20,6 +20,7 @@ mod i4;
 mod i8;
 mod i8rc;
 pub(crate) mod isa;
+pub mod limit;
 mod nf4;
 mod nibbles;
 mod planes;

@@ -122,7 +122,8 @@ impl Tiny {
     pub fn path(&self) -> PathBuf {
         // the path of a GLM is a folder, because a GLM also needs its config.json
         let ending = if self.name == "glm4" { "" } else { ".safetensors" };
-        root().join(format!("tests/models/tiny-{}{ending}", self.name))
+        let folder = if self.name == "rwkv7" { "assets/models" } else { "tests/models" };
+        root().join(format!("{folder}/tiny-{}{ending}", self.name))
     }
 
     pub fn load(&self, options: &Options) -> Model {

@@ -2,12 +2,12 @@
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { existsSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { launch, open, watchDevices } from './browser.mjs';
-import { folder, models, root } from './models.mjs';
+import { folder, models, program, root } from './models.mjs';
 import { serve } from './server.mjs';
 
 let browser, server, page;
@@ -175,8 +175,6 @@ test('states are kept, copied, exported and loaded', async () => {
   assert.ok(new Set(found.texts).size === 1 && found.texts[0].length > 0, String(found.texts));
   assert.deepEqual([found.names, found.left], [['a', 'b'], ['b']]);
 });
-
-const program = [process.env.WINGBEAT, join(root, 'target/release/wingbeat'), join(process.env.CARGO_TARGET_DIR ?? '/nowhere', 'release/wingbeat'), join(process.env.CARGO_TARGET_DIR ?? '/nowhere', 'debug/wingbeat')].find((path) => path && existsSync(path));
 
 test('states go to the program and back', { skip: !program && 'no program was built' }, async () => {
   const folder = mkdtempSync(join(tmpdir(), 'wingbeat-states-'));

@@ -38,3 +38,7 @@ export const folder = (path) => {
   const found = models.find((each) => each.name === name)?.files.find((each) => basename(each) === file);
   return found ? readFileSync(found) : null;
 };
+
+const built = process.env.CARGO_TARGET_DIR ?? join(root, 'target');
+/** The program to compare with: the variable WINGBEAT, or what cargo built last, else undefined. */
+export const program = [process.env.WINGBEAT, join(built, 'release/wingbeat'), join(built, 'debug/wingbeat')].find((path) => path && existsSync(path));

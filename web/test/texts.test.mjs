@@ -1,11 +1,12 @@
 // The texts of the package are those of the official implementations, in a worker and in the page, with all kernels.
 
 import assert from 'node:assert/strict';
+import { spawnSync } from 'node:child_process';
+import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { launch, open } from './browser.mjs';
-import { addresses, folder, models } from './models.mjs';
+import { addresses, folder, models, program } from './models.mjs';
 import { serve } from './server.mjs';
-import { join } from 'node:path';
 
 const N = 24;
 let browser, server;
@@ -66,6 +67,21 @@ test('with the kernels for real GPUs', async () => {
   const { tokens, error } = await generate(models[0], { device: 'gpu', class: 'groups' }, 6);
   assert.equal(error, undefined);
   assert.deepEqual(tokens, models[0].greedy.slice(0, 6));
+});
+
+test("rounded activations give the program's text", { skip: !program && 'no program was built' }, async () => {
+  const model = models[0];
+  const options = { quant: 'i4', activations: 'i8' };
+  const flags = ['--device', 'gpu', '--tokens', model.tokens, '--temperature', 0, '--ignore-eos', '-n', N, '--json'];
+  const made = spawnSync(program, ['generate', '-m', model.files[0], '--quant', options.quant, '--activations', options.activations, ...flags], {
+    encoding: 'utf8',
+    env: { ...process.env, WINGBEAT_KERNELS: 'groups' },
+  });
+  assert.equal(made.status, 0, made.stderr);
+  const { tokens, error } = await generate(model, { device: 'gpu', class: 'groups', ...options });
+  assert.equal(error, undefined);
+  assert.ok(model.tokens.length > 16, 'the prompt is long enough for products that round');
+  assert.deepEqual(tokens, JSON.parse(made.stdout).tokens);
 });
 
 test("naga's WGSL, which loses @align, computes other texts", async () => {

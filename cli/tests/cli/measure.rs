@@ -27,6 +27,33 @@ fn scores_are_natural_logarithms_and_logits_go_to_a_file() {
     assert!(stdout(&run(&words("perplexity --tokens 5,6,7"))).contains("perplexity"));
 }
 
+/// Runs every tiny model with the fastest instructions of this CPU and without AVX-512, with floats and with rounded activations.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn texts_and_logits_do_not_depend_on_the_width_of_vectors() {
+    let folder = tempfile::tempdir().unwrap();
+    let logits = folder.path().join("logits.safetensors");
+    for tiny in goldens() {
+        let (model, prompt) = (tiny.path().to_str().unwrap().to_string(), ids(&tiny.golden().tokens));
+        for quant in ["f16", "i4", "q8_0", "q4_k"] {
+            for activations in ["float", "i8"] {
+                let found = ["", "avx2"].map(|vectors| {
+                    let made = |args: &[&str]| {
+                        let mut command = Command::new(env!("CARGO_BIN_EXE_wingbeat"));
+                        command.args(args).args(["-m", &model, "--tokens", &prompt, "--quant", quant, "--activations", activations]);
+                        json(&command.args(["--device", "cpu"]).env("WINGBEAT_VECTORS", vectors).stdin(Stdio::null()).output().unwrap())
+                    };
+                    made(&["score", "--json", "--force", "--logits", logits.to_str().unwrap()]);
+                    let text = made(&["generate", "--temperature", "0", "--ignore-eos", "-n", "40", "--json"]);
+                    (text["tokens"].clone(), std::fs::read(&logits).unwrap())
+                });
+                assert!(found[0].0.as_array().unwrap().len() == 40 && found[0].0 == found[1].0, "{} {quant} {activations}", tiny.name);
+                assert!(found[0].1 == found[1].1, "{} {quant} {activations}", tiny.name);
+            }
+        }
+    }
+}
+
 #[test]
 fn bench_speaks_llama_bench() {
     let records = json(&run(&words("bench -p 6 -n 3 -pg 4,2 -d 5 -b 1,2 -r 2 -o json")));

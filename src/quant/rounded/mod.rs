@@ -12,6 +12,8 @@
 //!
 //! [`strip`] arranges weights so that a register has the same columns of several rows, and [`tile`] multiplies them.
 
+use super::limit::{self, Limit};
+
 mod few;
 mod rows;
 mod stored;
@@ -76,10 +78,19 @@ impl Dots {
         all
     }
 
-    /// Returns the fastest instructions of this CPU.
+    /// Returns the fastest instructions of this CPU within the [limit](limit::limit).
     pub fn best() -> Dots {
         static BEST: std::sync::OnceLock<Dots> = std::sync::OnceLock::new();
-        *BEST.get_or_init(|| Dots::all()[0])
+        *BEST.get_or_init(|| Dots::all().into_iter().find(|dots| dots.is_within(limit::chosen())).unwrap_or(Dots::Plain))
+    }
+
+    fn is_within(self, limit: Limit) -> bool {
+        match self {
+            #[cfg(all(target_arch = "x86_64", has_avx512))]
+            Dots::Avx512Vnni => limit == Limit::All,
+            Dots::Plain => true,
+            _ => limit != Limit::Plain,
+        }
     }
 
     /// Returns whether the loops that arrange weights for these instructions read codes in the order of [`stored`].
