@@ -67,6 +67,14 @@ pub const STRIP_ROWS: usize = 16;
 #[repr(C, align(64))]
 pub struct PerRow(pub [f32; STRIP_ROWS]);
 
+impl PerRow {
+    #[inline(always)]
+    fn loaded<V: SimdVector>(&self) -> V {
+        // SAFETY: loops over vectors are called only if the CPU has the instructions of `V`.
+        unsafe { V::load(&self.0) }
+    }
+}
+
 /// Converts an item of all rows, which must be finite f16.
 #[inline(always)]
 fn floats<V: SimdVector>(items: &[f16; STRIP_ROWS]) -> PerRow {
@@ -78,12 +86,16 @@ fn floats<V: SimdVector>(items: &[f16; STRIP_ROWS]) -> PerRow {
     floats
 }
 
-/// Writes the products of the rows' scales and a small integer in the items of all rows.
+/// Writes the products of the rows' scales and a small integer in the items of all rows. The compiler does not always use vectors for this product if the
+/// scales are an array, so they are a vector.
 #[inline(always)]
-fn times_rows(scales: &PerRow, items: &[f16; STRIP_ROWS], small: impl Fn(u16) -> f32, to: &mut PerRow) {
-    for ((to, scale), item) in to.0.iter_mut().zip(&scales.0).zip(items) {
-        *to = scale * small(item.to_bits());
+fn times_rows<V: SimdVector>(scales: V, items: &[f16; STRIP_ROWS], small: impl Fn(u16) -> f32, to: &mut PerRow) {
+    let mut integers = [0.0; STRIP_ROWS];
+    for i in 0..STRIP_ROWS {
+        integers[i] = small(items[i].to_bits());
     }
+    // SAFETY: as in `floats`.
+    unsafe { scales.mul(V::load(&integers)).store(&mut to.0) };
 }
 
 /// The layout of a format's scales of blocks along rows: the constants and the function of a `BlockScales`.
@@ -262,10 +274,10 @@ impl<const SUBS: usize> BlockScales for SignedBytes<SUBS> {
     fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], _minima: &mut [PerRow]) {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUBS));
         for (factors, items) in factors.chunks_exact_mut(SUBS).zip(blocks) {
-            let d = floats::<V>(&items[0]);
+            let d = floats::<V>(&items[0]).loaded::<V>();
             for ([low, high], items) in factors.as_chunks_mut().0.iter_mut().zip(&items[1..]) {
-                times_rows(&d, items, |item| f32::from(item as u8 as i8), low);
-                times_rows(&d, items, |item| f32::from((item >> 8) as i8), high);
+                times_rows(d, items, |item| f32::from(item as u8 as i8), low);
+                times_rows(d, items, |item| f32::from((item >> 8) as i8), high);
             }
         }
     }
@@ -334,10 +346,11 @@ impl BlockScales for BytesAndMinima {
         let blocks = items.chunks_exact(Self::ITEMS).take(n.div_ceil(SUPER / 32));
         let to = factors.chunks_exact_mut(SUPER / 32).zip(minima.chunks_exact_mut(SUPER / 32));
         for ((factors, minima), items) in to.zip(blocks) {
-            let (d, e) = (floats::<V>(&items[0]), floats::<V>(&items[1]));
+            let d = floats::<V>(&items[0]).loaded::<V>();
+            let e = floats::<V>(&items[1]).loaded::<V>();
             for ((factors, minima), items) in factors.iter_mut().zip(minima).zip(&items[2..]) {
-                times_rows(&d, items, |item| f32::from(item & 0xff), factors);
-                times_rows(&e, items, |item| f32::from(item >> 8), minima);
+                times_rows(d, items, |item| f32::from(item & 0xff), factors);
+                times_rows(e, items, |item| f32::from(item >> 8), minima);
             }
         }
     }
