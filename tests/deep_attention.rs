@@ -55,11 +55,7 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
 
 #[test]
 fn logits_and_greedy_texts_are_the_official_ones() {
-    let golden = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/models/made-rwkv7b.golden.safetensors");
-    if !golden.exists() {
-        return eprintln!("SKIPPED: the folder tests/models is in the repository only");
-    }
-    let golden = Golden::read(&golden);
+    let Some(golden) = Golden::of_made("made-rwkv7b") else { return };
     let (_folder, path) = written();
     let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
     if let Some(adapter) = adapter() {

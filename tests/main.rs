@@ -24,6 +24,7 @@ mod null;
 mod prose;
 mod quality;
 mod quantised_files;
+mod qwen;
 mod safety;
 mod session;
 mod several_devices;

@@ -12,7 +12,7 @@ use wingbeat::low_level::session::Options;
 use wingbeat::low_level::tape::{Capacity, Caps, Class, Lowering, MatrixPart, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::{Case, numbers};
-use wingbeat::low_level::words::{Decay, Expansion, SPAN, WORDS, Wkv6, Wkv7};
+use wingbeat::low_level::words::{Decay, Expansion, HeadNorm, IN_SPANS, SPAN, WORDS, Wkv6, Wkv7};
 
 /// Returns the first adapter's device with kernels for GPUs, with or without spans. Steps have no time limit.
 fn device(spans: bool) -> Option<Arc<Device>> {
@@ -64,26 +64,25 @@ fn first_layer() -> (Tape, Var, Var) {
     let matrix = |name: &str| MatrixPart::in_out(name.to_string(), width, rank);
     let spec = Wkv7 {
         head_size,
-        eps: 64e-5,
         decay: Expansion { matrix: matrix("w2"), bias: vector("w0") },
         rate: Expansion { matrix: matrix("a2"), bias: vector("a0") },
-        gate: matrix("g2"),
+        gate: Some(matrix("g2")),
         residual: None,
         k_k: vector("k_k"),
         k_a: vector("k_a"),
         r_k: vector("r_k"),
-        ln_x: ["g_x", "b_x"].map(vector),
+        ln_x: Some(HeadNorm { parts: ["g_x", "b_x"].map(vector), eps: 64e-5 }),
         state: tape.state("wkv".into(), &[heads, head_size, head_size], false),
     };
     let (y, _) = tape.wkv7(proj, spec);
     (tape, proj, y)
 }
 
-/// Returns the cases of both words whose heads have at most 64 channels, and a case of extreme decays. The first layer of RWKV-7 has the same
+/// Returns the cases of these words whose heads have at most 64 channels, and a case of extreme decays. The first layer of RWKV-7 has the same
 /// kernels as the other layers, so its cases are left out.
 fn cases() -> Vec<Case> {
-    let of_words = WORDS.iter().filter(|w| ["wkv6", "wkv7"].contains(&w.name)).flat_map(|w| (w.cases)());
-    let of_words = of_words.filter(|case| !case.name.contains("first=true") && !case.name.contains("1x128"));
+    let of_words = WORDS.iter().filter(|w| IN_SPANS.contains(&w.name)).flat_map(|w| (w.cases)());
+    let of_words = of_words.filter(|case| !case.name.contains("first=true") && !case.name.contains("x128"));
     of_words.chain([Case::new("wkv6/extreme decays".into(), extreme_decays().0, vec![], 1e-9)]).collect()
 }
 

@@ -11,7 +11,7 @@ use wingbeat::low_level::quant::{Activations, FORMATS, find, floats};
 use wingbeat::low_level::tape::{Capacity, Caps, Class, DenseFrom, Lowering, MatrixPart, Rows, Run, Step, Tape, Tile, Tuning, Var, vector};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
-use wingbeat::low_level::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS, WordEntry};
+use wingbeat::low_level::words::{Activation, IN_SPANS, LAYER_NORM_EPS, Norm, Projection, WORDS, WordEntry};
 
 /// The formats of the matrices with which a word's cases run.
 #[derive(Clone, Copy, PartialEq)]
@@ -189,7 +189,7 @@ fn normalised_product() -> (Tape, Var, Var) {
     let x = tape.var("x", Rows::Tokens, &[K]);
     let vectors = tape.vectors(K, ["g", "b", "mix"].map(vector).into());
     let shift = tape.state("shift".into(), &[K], true);
-    let projection = Projection { part: MatrixPart::new("w", ROWS, K), mix: 0, activation: Activation::None };
+    let projection = Projection { part: MatrixPart::new("w", ROWS, K), mix: 0, activation: Activation::None, bias: None };
     let norm = Norm::layer(vectors, LAYER_NORM_EPS);
     let y = tape.norm_shift_linear("y", x, norm, vec![projection], shift);
     (tape, x, y)
@@ -258,7 +258,7 @@ fn low_rank_matrices_are_right_with_few_registers() {
     let base = Device::open(&adapter, false).unwrap();
     let few = Caps { tuning: Tuning::unmeasured("metal", ""), cooperative: None, ..caps(base.caps.clone(), Class::Groups) };
     let device = Arc::new(base.with_caps(few));
-    let recurrences = WORDS.iter().filter(|w| ["wkv6", "wkv7"].contains(&w.name));
+    let recurrences = WORDS.iter().filter(|w| IN_SPANS.contains(&w.name));
     for (word, (format, expected)) in recurrences.flat_map(|word| [("f16", 4), ("i8", 1)].map(|f| (word, f))) {
         let mut units = Vec::new();
         for mut case in selftest::cases(word, find(format).unwrap(), Extent::Quick) {

@@ -87,7 +87,7 @@ fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
     let x = tape.var("x", Rows::Tokens, &[WIDTH]);
     let norm = tape.vectors(WIDTH, ["g", "b", "mix"].map(vector).into());
     let shift = tape.state("shift".into(), &[WIDTH], true);
-    let key = Projection { part: MatrixPart::new("k", WIDTH, WIDTH), mix: 0, activation: Activation::ReluSquared };
+    let key = Projection { part: MatrixPart::new("k", WIDTH, WIDTH), mix: 0, activation: Activation::ReluSquared, bias: None };
     let k = tape.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
     tape.linear_add(MatrixPart::new("v", WIDTH, WIDTH), k, x);
     let is_listed = |format: &dyn Format| first.few_registers || ["f16", "i8"].contains(&format.name());

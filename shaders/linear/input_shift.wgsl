@@ -1,6 +1,6 @@
-// The input of a product: layer norm, token shift and the lerp of one mix. Every workgroup computes this input. Fills the shader slot
+// The input of a product: norm, token shift and the lerp of one mix. Every workgroup computes this input. Fills the shader slot
 // `input`.
-//   x_hat = LN(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
+//   x_hat = norm(x)   p = x_hat of the row above, or the state in the first row of a run   input = x_hat + (p - x_hat) mix
 // Normalising again in every workgroup costs less than one more dispatch. The lanes of a workgroup compute the moments together in `begin`. The
 // first workgroup also stores x_hat and p of every row as planes of `kept`, and x_hat of a run's last row as its new state (`shift_out` in
 // lib/cursor).
@@ -20,6 +20,8 @@ struct Input {
     // 1 if this dispatch stores the state and the planes, otherwise 0.
     keeps: u32,
     eps: f32,
+    // 1: layer norm; 0: RMS norm, whose bias b is zero.
+    centred: u32,
 }
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, stride]
@@ -51,7 +53,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let n = f32(params.input.width);
     var sums = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) { sums += vec4(dot(x[here + i], vec4(1.0)), dot(x[above + i], vec4(1.0)), 0.0, 0.0); }
-    let mean = reduce_sum(sums, lane).xy / n;
+    let mean = select(vec2(0.0), reduce_sum(sums, lane).xy / n, params.input.centred == 1u);
     var squares = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) {
         // The padding of x is zero and must not count.

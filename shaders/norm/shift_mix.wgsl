@@ -1,4 +1,4 @@
-// Layer norm, token shift and lerps:  x_hat = LN(x)   p = x_hat of the previous token   mixed[m] = x_hat + (p - x_hat) mix[m]
+// Norm, token shift and lerps:  x_hat = norm(x)   p = x_hat of the previous token   mixed[m] = x_hat + (p - x_hat) mix[m]
 // One workgroup per token; each lane takes a part of the width. p comes from the row above or, in the first row of a run, from the state
 // `shift`. Each workgroup also normalises the row above, which is cheaper than waiting for another workgroup. x_hat of a run's last row becomes
 // the run's new state (`shift_out` in lib/cursor). If `with_inputs` is 1, x_hat and p are stored as two more planes of `mixed`.
@@ -16,6 +16,8 @@ struct Params {
     // 1: planes n_mixes and n_mixes + 1 of `mixed` are x_hat and p.
     with_inputs: u32,
     eps: f32,
+    // 1: layer norm; 0: RMS norm, whose bias b is zero.
+    centred: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -37,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
 
     var sums = vec4(0.0);
     for (var i = lane; i < params.width; i += WG) { sums += vec4(x[here + i], x[above + i], 0.0, 0.0); }
-    let mean = reduce_sum(sums, lane) / n;
+    let mean = select(vec4(0.0), reduce_sum(sums, lane) / n, params.centred == 1u);
     var squares = vec4(0.0);
     for (var i = lane; i < params.width; i += WG) {
         let d = vec4(x[here + i], x[above + i], 0.0, 0.0) - mean;

@@ -44,10 +44,15 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             o = dot(sums, vec4(1.0));
         }
         unroll q in QUARTERS { row_$q = kept(row_$q); }
-        let mean = reduce_sum(vec4(select(0.0, o, inside)), lane).x / n;
-        let d = select(0.0, o - mean, inside);
-        let scale = 1.0 / sqrt(reduce_sum(vec4(d * d), lane).x / n + params.eps);
-        o = d * scale * vectors[params.norm + c] + vectors[params.norm + params.stride + c];
+        if params.is_normed == 1u {
+            let mean = reduce_sum(vec4(select(0.0, o, inside)), lane).x / n;
+            let d = select(0.0, o - mean, inside);
+            let scale = 1.0 / sqrt(reduce_sum(vec4(d * d), lane).x / n + params.eps);
+            o = d * scale * vectors[params.norm + c] + vectors[params.norm + params.stride + c];
+        } else {
+            // The next token overwrites `feed`, which the reductions of a norm would wait for.
+            workgroupBarrier();
+        }
         if DELTA == 1u { o += token.bonus; }
         if inside { y[t * params.stride + c] = o * token.gate; }
     }

@@ -12,11 +12,11 @@ fn prepare(t: u32, c: u32, lane: u32, inside: bool) -> Token {
     let r = projected(t, params.r, c);
     let k = projected(t, params.k, c);
     var v = projected(t, params.v, c);
-    // The products with w2, a2, g2 and v2. Layer 0 has no v2.
+    // The products with w2, a2, g2 and v2. Layer 0 has no v2. A model without a gate has no g2, and its product is 0.
     let products = low_rank(4u - params.first_layer, t, c);
     let w = activate(4u, bias[c] + products.x);
     let a = sigmoid(bias[params.stride + c] + products.y);
-    let g = products.z;
+    let g = select(1.0, products.z, params.is_gated == 1u);
     let first = t * params.stride + c;
     if params.first_layer == 1u {
         if inside { v_first[first] = v; }

@@ -16,8 +16,10 @@ struct Params {
     k: u32,
     v: u32,
     g: u32,
-    // 1 if proj has a gate, otherwise 0.
+    // 1 if the output has a gate, otherwise 0.
     is_gated: u32,
+    // 1 if heads are normalised, otherwise 0.
+    is_normed: u32,
     // Offset of the norm's weight in the buffer `vectors`, in floats. The norm's bias is one stride further.
     norm: u32,
     eps: f32,
@@ -25,6 +27,10 @@ struct Params {
     first_layer: u32,
     // RWKV-5: offset of the constant decay in the buffer `vectors`, in floats. RWKV-6: 0, because the decay depends on the token.
     decay: u32,
+    // The number of heads that share a head of keys and values. It is 1 in RWKV.
+    group: u32,
+    // QRWKV-6: the factor of the output, which reads the state after the token. 0 in RWKV.
+    scale: f32,
     // One entry per low-rank matrix: (first word of its codes, units in a row, offset of its input in a row of proj in vectors of 4 floats,
     // first word of its scales).
     lora: array<vec4<u32>, 4>,

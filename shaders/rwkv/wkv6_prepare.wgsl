@@ -1,5 +1,7 @@
 // Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head in `feed`, copies v to `values`, and computes (u is a learnt vector)
 //   bonus = (sum over j of r[j] u[j] k[j]) v
+// In QRWKV-6, keys are k' = k (1 - w), several heads share a head of keys and values, and the output reads the state S' = S diag(w) + v k'^T after the
+// token: scale S' r = S (scale w r) + bonus, with u = scale. So `feed` has scale w r in place of r.
 // One workgroup per token and head; each lane takes some of the head's channels.
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
@@ -25,6 +27,10 @@ struct Params {
     w: u32,
     // Stride of a token in `decay`, in floats: 0 in v5, whose decay is constant.
     decay_stride: u32,
+    // The number of heads that share a head of keys and values. It is 1 in RWKV.
+    group: u32,
+    // QRWKV-6: the factor of the output. 0 in RWKV.
+    scale: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -40,20 +46,25 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     if t >= n_tokens() { return; }
     let head = group.x * params.head_size;
     let at = t * params.proj_stride + head;
+    let of_keys = t * params.proj_stride + group.x / params.group * params.head_size;
     let to = t * params.feed_stride + 3u * group.x * params.head_stride;
 
     var sum = 0.0;
     for (var j = lane; j < params.head_size; j += WG) {
-        let r = proj[at + params.r + j];
-        let k = proj[at + params.k + j];
-        sum += r * vectors[head + j] * k;
+        var r = proj[at + params.r + j];
+        var k = proj[of_keys + params.k + j];
+        let w = decay[t * params.decay_stride + params.w + head + j];
+        var u = params.scale;
+        if u == 0.0 { u = vectors[head + j]; } else { k *= 1.0 - w; }
+        sum += r * u * k;
+        if params.scale != 0.0 { r *= w * params.scale; }
         feed[to + j] = r;
-        feed[to + params.head_stride + j] = decay[t * params.decay_stride + params.w + head + j];
+        feed[to + params.head_stride + j] = w;
         feed[to + 2u * params.head_stride + j] = k;
     }
     let ruk = reduce_sum(vec4(sum), lane).x;
     for (var j = lane; j < params.head_size; j += WG) {
-        let v = proj[at + params.v + j];
+        let v = proj[of_keys + params.v + j];
         values[t * params.values_stride + head + j] = v;
         values[t * params.values_stride + params.bonus + head + j] = ruk * v;
     }

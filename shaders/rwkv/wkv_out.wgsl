@@ -1,6 +1,6 @@
 // Ends the time mix of RWKV-5, 6 and 7:  y = (GN(y) g_x + b_x + bonus) g
 // GN is a layer norm of each head with biased variance, g_x its weight and b_x its bias. g is the gate. Only v7 adds the bonus here. v5.0 has no
-// gate. One workgroup per token and head; each lane takes some of the head's channels.
+// gate, and some relatives of RWKV have no norm. One workgroup per token and head; each lane takes some of the head's channels.
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};
@@ -23,6 +23,8 @@ struct Params {
     add_bonus: u32,
     // 1 if the output is multiplied by the gate g, otherwise 0.
     is_gated: u32,
+    // 1 if heads are normalised, otherwise 0.
+    is_normed: u32,
     eps: f32,
 }
 
@@ -40,15 +42,22 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride + head;
     let n = f32(params.head_size);
 
-    var sum = 0.0;
-    for (var j = lane; j < params.head_size; j += WG) { sum += y[at + j]; }
-    let mean = reduce_sum(vec4(sum), lane).x / n;
-    var square = 0.0;
-    for (var j = lane; j < params.head_size; j += WG) { let d = y[at + j] - mean; square += d * d; }
-    let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
+    var mean = 0.0;
+    var scale = 1.0;
+    if params.is_normed == 1u {
+        var sum = 0.0;
+        for (var j = lane; j < params.head_size; j += WG) { sum += y[at + j]; }
+        mean = reduce_sum(vec4(sum), lane).x / n;
+        var square = 0.0;
+        for (var j = lane; j < params.head_size; j += WG) { let d = y[at + j] - mean; square += d * d; }
+        scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / n + params.eps);
+    }
     for (var j = lane; j < params.head_size; j += WG) {
-        let norm = params.norm + head + j;
-        var o = (y[at + j] - mean) * scale * vectors[norm] + vectors[norm + params.stride];
+        var o = y[at + j];
+        if params.is_normed == 1u {
+            let norm = params.norm + head + j;
+            o = (o - mean) * scale * vectors[norm] + vectors[norm + params.stride];
+        }
         if params.add_bonus == 1u { o += values[t * params.values_stride + params.bonus + head + j]; }
         if params.is_gated == 1u { o *= gates[t * params.gates_stride + params.g + head + j]; }
         y[at + j] = o;

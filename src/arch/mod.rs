@@ -4,10 +4,13 @@
 //! An architecture's file contains formulas only: no device, no kernel, no number format. To add one, write its file in this folder, its
 //! `mod` line below, and its entry in [`ARCHS`].
 
+mod arwkv7;
 mod deep_attention;
 mod detect;
 mod glm4;
 mod purpose;
+mod qrwkv6;
+mod qwen;
 mod rwkv4;
 mod rwkv5;
 mod rwkv6;
@@ -15,10 +18,13 @@ mod rwkv7;
 mod stack;
 pub mod synthetic;
 
+pub use arwkv7::Arwkv7;
 pub use deep_attention::DeepAttention;
 pub use detect::detect;
 pub use glm4::Glm4;
 pub use purpose::{Purpose, Task};
+pub use qrwkv6::Qrwkv6;
+pub use qwen::QwenBody;
 pub use rwkv4::Rwkv4;
 pub use rwkv5::{Bonus, Rwkv5};
 pub use rwkv6::Rwkv6;
@@ -95,7 +101,15 @@ pub type Variant = (&'static str, fn() -> Box<dyn Blueprint>);
 
 /// All supported architectures. [`detect()`] takes the first architecture that recognises a file. So an architecture precedes the older architectures
 /// whose tensor names it also uses.
-pub static ARCHS: &[&dyn Architecture] = &[&glm4::Glm4Arch, &rwkv7::Rwkv7Arch, &rwkv6::Rwkv6Arch, &rwkv5::Rwkv5Arch, &rwkv4::Rwkv4Arch];
+pub static ARCHS: &[&dyn Architecture] = &[
+    &glm4::Glm4Arch,
+    &arwkv7::Arwkv7Arch,
+    &qrwkv6::Qrwkv6Arch,
+    &rwkv7::Rwkv7Arch,
+    &rwkv6::Rwkv6Arch,
+    &rwkv5::Rwkv5Arch,
+    &rwkv4::Rwkv4Arch,
+];
 
 /// The hyper-parameters of one model, from which its tape is recorded.
 pub trait Blueprint: Send + Sync {

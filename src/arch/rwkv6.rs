@@ -29,7 +29,7 @@ use super::detect::dims;
 use super::stack::{Base, Layer, seven_halves};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
-use crate::tape::{Tape, Var};
+use crate::tape::{MatrixPart, Tape, Var, VectorPart};
 use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 
 /// The sizes of an RWKV-6 model.
@@ -85,17 +85,8 @@ impl Architecture for Rwkv6Arch {
 
     fn read(&self, shapes: &dyn Shapes) -> Result<Box<dyn Blueprint>> {
         let [n_head, _] = dims(shapes, "blocks.0.att.time_faaaa")?;
-        let [_, mixes] = dims(shapes, "blocks.0.att.time_maa_w1")?;
-        let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;
-        let n = Mix::ALL.len();
-        if mixes == 0 || !mixes.is_multiple_of(n) {
-            let text = format!("expected a multiple of {n} columns, for the low-rank matrices of {n} lerps; found {mixes} columns");
-            return Err(Error::model(text).at("blocks.0.att.time_maa_w1"));
-        }
-        if decay_rank == 0 {
-            return Err(Error::model("expected a low-rank matrix with at least 1 column, found 0 columns").at("blocks.0.att.time_decay_w1"));
-        }
-        Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank: mixes / n, decay_rank }))
+        let [mix_rank, decay_rank] = ranks(shapes)?;
+        Ok(Box::new(Rwkv6 { base: Base::read(shapes, n_head)?, mix_rank, decay_rank }))
     }
 
     fn sizes(&self) -> &'static [&'static str] {
@@ -123,38 +114,70 @@ impl Rwkv6 {
     fn block(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (a, base) = (self.base.n_att, &self.base);
 
-        // The projections r, k, v, g and tanh(D1 X_w). Each projection reads its own lerp between LN1(x) of this token and LN1(x) of the
-        // previous token.
-        let mut projections = Vec::new();
-        let mut project = |mix: Mix, matrix, activation| {
-            projections.push(Projection { part: matrix, mix: mix as usize, activation });
-            projections.len() - 1
-        };
-        project(Mix::R, l.matrix("receptance"), Activation::None);
-        project(Mix::K, l.matrix("key"), Activation::None);
-        project(Mix::V, l.matrix("value"), Activation::None);
-        let gate = project(Mix::G, l.matrix("gate"), Activation::Silu);
-        let decay = project(Mix::W, l.reduce("time_decay_w1", self.decay_rank), Activation::Tanh);
-        let ln1 = l.norm_and(t, "ln1", [l.att("time_maa_x")]);
-        let lerp = DdLerp {
-            rank: self.mix_rank,
-            w1: l.name("att.time_maa_w1"),
-            w2: l.name("att.time_maa_w2"),
-            mixes: t.vectors(base.n_embd, Mix::ALL.map(|mix| l.att(mix.tensor())).into()),
-        };
-        let shift = l.att_shift(t);
-        let proj = t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift);
+        let projected =
+            [("receptance", Activation::None), ("key", Activation::None), ("value", Activation::None), ("gate", Activation::Silu)]
+                .map(|(name, activation)| Projected { matrix: l.matrix(name), activation, bias: None });
+        let proj = project(t, base, l, x, [self.mix_rank, self.decay_rank], projected);
 
         // w = exp(−exp(w0 + D2 tanh(D1 X_w)))
         let w0 = t.vectors(a, vec![l.att("time_decay")]);
-        let decay = Decay::LowRank { part: l.expand("time_decay_w2", self.decay_rank), bias: w0, column: decay };
+        let decay = Decay::LowRank { part: l.expand("time_decay_w2", self.decay_rank), bias: w0, column: DECAY };
         let u = l.att("time_faaaa").shaped(base.n_head(), base.head_size);
         let vectors = t.vectors(a, [u].into_iter().chain(l.ln_x()).collect());
         let state = l.wkv_state(t);
-        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(gate), state };
+        let wkv = Wkv6 { head_size: base.head_size, eps: base.group_norm_eps, vectors, decay, gate: Some(GATE), state };
         let y = t.wkv6(proj, wkv);
         l.output(t, y, x);
 
         l.channel_mix(t, x, l.ffn("time_maa_k"), l.ffn("time_maa_r"));
     }
+}
+
+/// The columns of [`project`]'s result that hold g and tanh(D1 X_w).
+pub const GATE: usize = 3;
+pub const DECAY: usize = 4;
+
+/// A matrix that [`project`] multiplies, the function of the product, and the vector that is added to it before.
+pub struct Projected {
+    pub matrix: MatrixPart,
+    pub activation: Activation,
+    pub bias: Option<VectorPart>,
+}
+
+/// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x) of the
+/// previous token. `ranks` are the ranks of the lerps and of the decay. QRWKV-6 has the same projections.
+pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, [mix_rank, decay_rank]: [usize; 2], projected: [Projected; 4]) -> Var {
+    let of =
+        |(Projected { matrix, activation, bias }, mix): (Projected, Mix)| Projection { part: matrix, mix: mix as usize, activation, bias };
+    let mut projections: Vec<Projection> = projected.into_iter().zip([Mix::R, Mix::K, Mix::V, Mix::G]).map(of).collect();
+    let decay = Projected { matrix: l.reduce("time_decay_w1", decay_rank), activation: Activation::Tanh, bias: None };
+    projections.push(of((decay, Mix::W)));
+    let ln1 = l.norm_and(t, "ln1", [l.att("time_maa_x")]);
+    let lerp = DdLerp {
+        rank: mix_rank,
+        w1: l.name("att.time_maa_w1"),
+        w2: l.name("att.time_maa_w2"),
+        mixes: t.vectors(base.n_embd, Mix::ALL.map(|mix| l.att(mix.tensor())).into()),
+    };
+    let shift = l.att_shift(t);
+    t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift)
+}
+
+/// Reads the ranks of the lerps and of the decay from the shapes of the first matrices.
+///
+/// # Errors
+///
+/// `Model` if a matrix is missing, has no columns, or not the same number of columns for each lerp.
+pub fn ranks(shapes: &dyn Shapes) -> Result<[usize; 2]> {
+    let [_, mixes] = dims(shapes, "blocks.0.att.time_maa_w1")?;
+    let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;
+    let n = Mix::ALL.len();
+    if mixes == 0 || !mixes.is_multiple_of(n) {
+        let text = format!("expected a multiple of {n} columns, for the low-rank matrices of {n} lerps; found {mixes} columns");
+        return Err(Error::model(text).at("blocks.0.att.time_maa_w1"));
+    }
+    if decay_rank == 0 {
+        return Err(Error::model("expected a low-rank matrix with at least 1 column, found 0 columns").at("blocks.0.att.time_decay_w1"));
+    }
+    Ok([mixes / n, decay_rank])
 }

@@ -37,7 +37,7 @@ use super::stack::{Base, Layer};
 use super::{Architecture, Blueprint, Facts, Purpose, Shapes, Variant};
 use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var};
-use crate::words::{Activation, DeepEmbed, Expansion, ValueResidual, Wkv7};
+use crate::words::{Activation, DeepEmbed, Expansion, HeadNorm, ValueResidual, Wkv7};
 
 /// The sizes of an RWKV-7 model.
 #[derive(Debug, Clone)]
@@ -60,6 +60,31 @@ pub struct Ranks {
     pub a: usize,
     pub v: usize,
     pub g: usize,
+}
+
+impl Ranks {
+    /// Reads the ranks from the shapes of the first matrices. A gate that the file lacks has rank 0 if `needs_gate` is false.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if a matrix is missing or has no columns.
+    pub fn read(shapes: &dyn Shapes, n_layer: usize, needs_gate: bool) -> Result<Ranks> {
+        let rank = |tensor: &str| dims(shapes, tensor).map(|[_, rank]: [usize; 2]| rank);
+        let is_gated = needs_gate || shapes.has_att("g1") || shapes.has_att("g2");
+        let ranks = Ranks {
+            w: rank("blocks.0.att.w1")?,
+            a: rank("blocks.0.att.a1")?,
+            v: if n_layer > 1 { rank("blocks.1.att.v1")? } else { 0 },
+            g: if is_gated { rank("blocks.0.att.g1")? } else { 0 },
+        };
+        if ranks.w == 0 || ranks.a == 0 || (is_gated && ranks.g == 0) || (n_layer > 1 && ranks.v == 0) {
+            return Err(Error::model(format!(
+                "expected low-rank matrices with at least 1 column, found {} columns in att.w1, {} in att.a1, {} in att.v1 and {} in att.g1",
+                ranks.w, ranks.a, ranks.v, ranks.g
+            )));
+        }
+        Ok(ranks)
+    }
 }
 
 /// The architecture RWKV-7.
@@ -90,19 +115,7 @@ impl Architecture for Rwkv7Arch {
             let text = format!("expected heads that fill a width of {}, found {n_head} heads of {head_size} channels", base.n_embd);
             return Err(Error::model(text).at("blocks.0.att.r_k"));
         }
-        let rank = |tensor: &str| dims(shapes, tensor).map(|[_, rank]: [usize; 2]| rank);
-        let ranks = Ranks {
-            w: rank("blocks.0.att.w1")?,
-            a: rank("blocks.0.att.a1")?,
-            v: if base.n_layer > 1 { rank("blocks.1.att.v1")? } else { 0 },
-            g: rank("blocks.0.att.g1")?,
-        };
-        if ranks.w == 0 || ranks.a == 0 || ranks.g == 0 || (base.n_layer > 1 && ranks.v == 0) {
-            return Err(Error::model(format!(
-                "expected low-rank matrices with at least 1 column, found {} columns in att.w1, {} in att.a1, {} in att.v1 and {} in att.g1",
-                ranks.w, ranks.a, ranks.v, ranks.g
-            )));
-        }
+        let ranks = Ranks::read(shapes, base.n_layer, true)?;
         let deep_embed = deep_embed_rank(shapes, &base)?;
         let attention = DeepAttention::read(shapes, &base, deep_embed.is_some())?;
         Ok(Box::new(Rwkv7 { base, ranks, deep_embed, attention }))
@@ -156,7 +169,12 @@ impl Blueprint for Rwkv7 {
         let (mut v_first, mut x0) = (None, None);
         self.base.record(t, |t, layer, x| {
             let deep_embed = self.deep_embed.map(|rank| (rank, *x0.get_or_insert_with(|| layer.embedding(t))));
-            let v = self.time_mix(t, layer, x, v_first, deep_embed.map(|(_, x0)| x0));
+            let mix = TimeMix { base: &self.base, ranks: self.ranks, is_normed: true };
+            let v = mix.record(t, layer, x, v_first, |t| {
+                if let Some((attention, (_, x0))) = self.attention.zip(deep_embed) {
+                    attention.record(t, &self.base, layer, x0, x);
+                }
+            });
             if v_first.replace(v).is_none() {
                 t.carry(v);
             }
@@ -184,53 +202,6 @@ impl Rwkv7 {
         Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), attention, ..model }
     }
 
-    /// Records the time mix of a block, and the attention of RWKV-7b. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0:
-    /// later layers mix it into their own v. `x0` is the embedding of each token, or `None` in RWKV-7.
-    fn time_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, x0: Option<Var>) -> Var {
-        let (base, ranks) = (&self.base, self.ranks);
-
-        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights of the
-        // lerps between x̂ of this token and x̂ of the previous token.
-        let mut lerps = l.lerps("ln1");
-        lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
-        lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);
-        lerps.project(l.att("x_v"), l.matrix("value"), Activation::None);
-        lerps.project(l.att("x_w"), l.reduce("w1", ranks.w), Activation::Tanh);
-        lerps.project(l.att("x_a"), l.reduce("a1", ranks.a), Activation::None);
-        lerps.project(l.att("x_g"), l.reduce("g1", ranks.g), Activation::Sigmoid);
-        if v_first.is_some() {
-            lerps.project(l.att("x_v"), l.reduce("v1", ranks.v), Activation::None);
-        }
-        let shift = l.att_shift(t);
-        let proj = lerps.record(t, "proj", x, shift);
-        // From here on, the time mix reads `proj` alone, so the attention may change x.
-        if let Some((attention, x0)) = self.attention.zip(x0) {
-            attention.record(t, base, l, x0, x);
-        }
-
-        let wkv = Wkv7 {
-            head_size: base.head_size,
-            eps: base.group_norm_eps,
-            // w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
-            decay: Expansion { matrix: l.expand("w2", ranks.w), bias: l.att("w0") },
-            // a = σ(a0 + a2 a1 X_a)
-            rate: Expansion { matrix: l.expand("a2", ranks.a), bias: l.att("a0") },
-            // g = g2 σ(g1 X_g)
-            gate: l.expand("g2", ranks.g),
-            // v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
-            residual: v_first
-                .map(|v_first| ValueResidual { mix: Expansion { matrix: l.expand("v2", ranks.v), bias: l.att("v0") }, v_first }),
-            k_k: l.att("k_k"),
-            k_a: l.att("k_a"),
-            r_k: l.att("r_k").shaped(base.n_head(), base.head_size),
-            ln_x: l.ln_x(),
-            state: l.wkv_state(t),
-        };
-        let (y, v_first) = t.wkv7(proj, wkv);
-        l.output(t, y, x);
-        v_first
-    }
-
     /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is a pair: the rank R of DeepEmbed, and x0, the embedding of each
     /// token. `None` in RWKV-7.
     fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
@@ -252,5 +223,61 @@ impl Rwkv7 {
             t.deep_embed(weights, x0, k);
         }
         t.linear_add_sparse(MatrixPart::new(l.name("ffn.value.weight"), c, f), k, x);
+    }
+}
+
+/// The time mix of RWKV-7 and of its relative ARWKV-7.
+pub struct TimeMix<'a> {
+    pub base: &'a Base,
+    /// The ranks of the low-rank pairs. The output has no gate if `g` is 0.
+    pub ranks: Ranks,
+    /// True if the output has a group norm.
+    pub is_normed: bool,
+}
+
+impl TimeMix<'_> {
+    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0: later layers mix it into their own
+    /// v. Calls `between` after the projections: from there on, the time mix does not read x, so `between` may record words that change x.
+    pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: impl FnOnce(&mut Tape)) -> Var {
+        let (base, ranks) = (self.base, self.ranks);
+
+        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights of the
+        // lerps between x̂ of this token and x̂ of the previous token.
+        let mut lerps = l.lerps("ln1");
+        lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
+        lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);
+        lerps.project(l.att("x_v"), l.matrix("value"), Activation::None);
+        lerps.project(l.att("x_w"), l.reduce("w1", ranks.w), Activation::Tanh);
+        lerps.project(l.att("x_a"), l.reduce("a1", ranks.a), Activation::None);
+        if ranks.g > 0 {
+            lerps.project(l.att("x_g"), l.reduce("g1", ranks.g), Activation::Sigmoid);
+        }
+        if v_first.is_some() {
+            lerps.project(l.att("x_v"), l.reduce("v1", ranks.v), Activation::None);
+        }
+        let shift = l.att_shift(t);
+        let proj = lerps.record(t, "proj", x, shift);
+        between(t);
+
+        let wkv = Wkv7 {
+            head_size: base.head_size,
+            // w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w)))
+            decay: Expansion { matrix: l.expand("w2", ranks.w), bias: l.att("w0") },
+            // a = σ(a0 + a2 a1 X_a)
+            rate: Expansion { matrix: l.expand("a2", ranks.a), bias: l.att("a0") },
+            // g = g2 σ(g1 X_g)
+            gate: (ranks.g > 0).then(|| l.expand("g2", ranks.g)),
+            // v + (v_first − v) ⊙ σ(v0 + v2 v1 X_v)
+            residual: v_first
+                .map(|v_first| ValueResidual { mix: Expansion { matrix: l.expand("v2", ranks.v), bias: l.att("v0") }, v_first }),
+            k_k: l.att("k_k"),
+            k_a: l.att("k_a"),
+            r_k: l.att("r_k").shaped(base.n_head(), base.head_size),
+            ln_x: self.is_normed.then(|| HeadNorm { parts: l.ln_x(), eps: base.group_norm_eps }),
+            state: l.wkv_state(t),
+        };
+        let (y, v_first) = t.wkv7(proj, wkv);
+        l.output(t, y, x);
+        v_first
     }
 }

@@ -28,8 +28,10 @@ pub struct Base {
     pub head_size: usize,
     /// The epsilon of the group norm in the time mix. The heads are the groups.
     pub group_norm_eps: f32,
-    /// The epsilon of all layer norms.
+    /// The epsilon of all norms of the residual stream.
     pub layer_norm_eps: f32,
+    /// True if these norms are RMS norms, as in models with the body of Qwen2. False if they are layer norms.
+    pub has_rms_norms: bool,
     /// True if the layer norms have biases.
     pub has_norm_bias: bool,
     /// True if the group norm in the time mix has a bias.
@@ -56,11 +58,16 @@ impl Base {
     /// `Model` if a tensor is missing or empty, if widths disagree, if a head has more than 128 channels, if a layer in the middle has no tensors,
     /// or if an epsilon is not a positive number.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
+        Base::read_from(shapes, n_head, ["blocks.0.att.key.weight", "blocks.0.ffn.key.weight"])
+    }
+
+    /// Does what [`read`](Self::read) does. `att` and `ffn` name the matrices whose numbers of rows are the widths of time mix and ffn.
+    pub fn read_from(shapes: &dyn Shapes, n_head: usize, [att, ffn]: [&str; 2]) -> Result<Base> {
         let [n_vocab, n_embd] = dims(shapes, "emb.weight")?;
-        // The columns of both key matrices are checked below. A matrix with 0 columns takes no bytes, so a damaged file could claim any number of
+        // The columns of both matrices are checked below. A matrix with 0 columns takes no bytes, so a damaged file could claim any number of
         // rows for it.
-        let [n_att, att_width] = dims(shapes, "blocks.0.att.key.weight")?;
-        let [n_ffn, ffn_width] = dims(shapes, "blocks.0.ffn.key.weight")?;
+        let [n_att, att_width] = dims(shapes, att)?;
+        let [n_ffn, ffn_width] = dims(shapes, ffn)?;
         let text = |what: String| Err(Error::model(what));
         if n_head == 0 || n_vocab == 0 || n_embd == 0 || n_att == 0 || n_ffn == 0 {
             return text(format!(
@@ -68,9 +75,7 @@ impl Base {
             ));
         }
         if att_width != n_embd || ffn_width != n_embd {
-            return text(format!(
-                "expected key matrices of {n_embd} columns, found {att_width} in the time mix and {ffn_width} in the ffn"
-            ));
+            return text(format!("expected matrices of {n_embd} columns, found {att_width} in {att} and {ffn_width} in {ffn}"));
         }
         if !n_att.is_multiple_of(n_head) || n_att / n_head > 128 {
             return text(format!("expected heads of equal size with 1 to 128 channels each, found {n_head} heads for {n_att} channels"));
@@ -131,6 +136,7 @@ impl Base {
             n_vocab,
             head_size,
             layer_norm_eps: words::LAYER_NORM_EPS,
+            has_rms_norms: false,
             has_norm_bias: true,
             has_group_norm_bias: true,
             group_norm_eps: DEFAULT_GROUP_NORM_EPS,
@@ -164,17 +170,22 @@ impl Base {
         }
     }
 
-    /// Returns the weight and the bias of a layer norm. `prefix` is the name of both tensors without the ending.
+    /// Returns the weight and the bias of a norm. `prefix` is the name of both tensors without the ending. An RMS norm has no bias: its place has zeros.
     fn norm_parts(&self, prefix: &str) -> [VectorPart; 2] {
+        if self.has_rms_norms {
+            let weight = || vector(format!("{prefix}.weight"));
+            return [weight(), weight().map(|_| 0.0)];
+        }
         norm(prefix, self.has_norm_bias)
     }
 
-    /// Declares a layer norm over the width C. `parts` are weight and bias, then further vectors that a word reads.
-    fn norm(&self, t: &mut Tape, parts: impl IntoIterator<Item = VectorPart>) -> Norm {
-        Norm::layer(t.vectors(self.n_embd, parts.into_iter().collect()), self.layer_norm_eps)
+    /// Declares a norm over the width C. `parts` are weight and bias, then further vectors that a word reads. The bias of an RMS norm is zero.
+    pub fn norm(&self, t: &mut Tape, parts: impl IntoIterator<Item = VectorPart>) -> Norm {
+        let vectors = t.vectors(self.n_embd, parts.into_iter().collect());
+        if self.has_rms_norms { Norm::rms(vectors, self.layer_norm_eps) } else { Norm::layer(vectors, self.layer_norm_eps) }
     }
 
-    /// Records `x = LN0(E[token])`, calls `block` for each layer, then records `logits = W LN_out(x)`. A model that computes vectors or scores has no
+    /// Records `x = LN0(E[token])`, or without a norm if the model has none, calls `block` for each layer, then records `logits = W LN_out(x)`. A model that computes vectors or scores has no
     /// matrix W, and its tape ends with LN_out(x).
     pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
         t.ends_hidden |= self.purpose != Purpose::Logits;
@@ -344,7 +355,7 @@ impl Lerps<'_> {
     }
 
     fn push(&mut self, mix: usize, part: MatrixPart, activation: Activation) -> usize {
-        self.projections.push(Projection { part, mix, activation });
+        self.projections.push(Projection { part, mix, activation, bias: None });
         self.projections.len() - 1
     }
 

@@ -15,7 +15,7 @@ use crate::sample::{Order, Sampler, Sampling};
 use crate::tape::{BATCH, Cache, Capacity, Class, MatrixPart, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
-use crate::words::{Activation, LAYER_NORM_EPS, Norm, Projection, WORDS};
+use crate::words::{Activation, IN_SPANS, LAYER_NORM_EPS, Norm, Projection, WORDS};
 use std::sync::Arc;
 
 /// The result of one case.
@@ -159,7 +159,7 @@ fn small_model() -> Tape {
     let x = t.embed(table, None);
     let mix = t.vectors(width, ["g", "b", "mix"].map(vector).into());
     let shift = t.state("shift".into(), &[width], true);
-    let key = Projection { part: MatrixPart::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared };
+    let key = Projection { part: MatrixPart::new("key", 2 * width, width), mix: 0, activation: Activation::ReluSquared, bias: None };
     let k = t.norm_shift_linear("ffn", x, Norm::layer(mix, LAYER_NORM_EPS), vec![key], shift);
     t.linear_add(MatrixPart::new("value", width, 2 * width), k, x);
     let norm = t.vectors(width, ["g", "b"].map(vector).into());
@@ -190,7 +190,7 @@ pub async fn run_async(case: Case, format: &'static dyn Format, device: &Arc<Dev
     let tape = Arc::new(tape);
     let source = Synthetic { seed: 7 };
     let name = format!("{name}/{}", format.name());
-    let has_spans = is_half && tape.words.iter().any(|word| ["wkv6", "wkv7"].contains(&word.name()));
+    let has_spans = is_half && tape.words.iter().any(|word| IN_SPANS.contains(&word.name()));
     let in_spans = has_spans && device.caps.spans && device.caps.class == Class::Groups && !device.caps.batch_invariant;
     let bound = if is_half { bound.max(HALF_STATE_BOUND) } else { bound };
     let bound = if in_spans { bound.max(HALF_STATE_IN_SPANS_BOUND) } else { bound };

@@ -112,6 +112,11 @@ impl Sampling {
         Sampling { temperature: 0.8, top_p: 0.8, top_k: 50, ..Self::plain(Order::Hf) }
     }
 
+    /// Returns the defaults of Qwen2.5's chat models (`generation_config.json`), without their penalty of repetitions.
+    pub fn qwen() -> Self {
+        Sampling { temperature: 0.7, top_p: 0.8, top_k: 20, ..Self::plain(Order::Hf) }
+    }
+
     /// Returns settings that always draw the token with the largest logit, without penalties. The seed has an effect only if the temperature is
     /// raised later.
     pub fn greedy(seed: u64) -> Self {

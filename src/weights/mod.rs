@@ -47,7 +47,7 @@ mod tests;
 pub mod write;
 
 pub use calibration::{Calibration, ColumnSums};
-pub use config::{GROUP_NORM_EPS, LAYER_NORM_EPS};
+pub use config::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, STOP_IDS, ids};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;

@@ -36,11 +36,11 @@ pub use deep_embed_qkv::{DeepEmbedQkv, TokenColumn};
 pub use norm::Norm;
 pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
-pub use spans::SPAN;
+pub use spans::{IN_SPANS, SPAN};
 pub use stack::Activation;
 pub use windows::GROUP;
-pub use wkv6::{Decay, Wkv6};
-pub use wkv7::{Expansion, ValueResidual, Wkv7};
+pub use wkv6::{Decay, Wkv6, WkvLinear};
+pub use wkv7::{Expansion, HeadNorm, ValueResidual, Wkv7};
 
 use crate::quant::isa::sum;
 use testing::Case;
@@ -62,6 +62,7 @@ pub static WORDS: &[WordEntry] = &[
     WordEntry { name: "norm_ddlerp_linear", cases: norm_ddlerp_linear::cases },
     WordEntry { name: "wkv4_linear_add", cases: wkv4::cases },
     WordEntry { name: "wkv6", cases: wkv6::cases },
+    WordEntry { name: "wkv_linear", cases: wkv6::linear_cases },
     WordEntry { name: "wkv7", cases: wkv7::cases },
     WordEntry { name: "linear_add", cases: linear_add::cases },
     WordEntry { name: "linear_add_sparse", cases: linear_add_sparse::cases },

@@ -13,7 +13,7 @@ pub struct Norm {
     pub(super) vectors: Vector,
     pub(super) eps: f32,
     /// `true` for a layer norm, `false` for an RMS norm.
-    is_centred: bool,
+    pub(super) is_centred: bool,
 }
 
 impl Norm {
@@ -22,7 +22,7 @@ impl Norm {
         Norm { vectors, eps, is_centred: true }
     }
 
-    /// Returns an RMS norm. `vectors` has one row, the weight g. `eps` is ε.
+    /// Returns an RMS norm. `vectors` begins with the weight g; further rows belong to the word that has the norm. `eps` is ε.
     pub fn rms(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: false }
     }

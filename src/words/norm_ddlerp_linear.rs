@@ -1,7 +1,7 @@
-//! The first word of RWKV-6's time mix: layer norm, token shift, lerps whose weights depend on the token (ddlerp), and a stack of matrices. Source:
+//! The first word of RWKV-6's time mix: norm, token shift, lerps whose weights depend on the token (ddlerp), and a stack of matrices. Source:
 //! Eagle and Finch paper, section 4.
 //!
-//!   x̂ = LN(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
+//!   x̂ = norm(x)   p = x̂ of the previous token   z = tanh(W1 lerp(x̂, p, m_x))
 //!   X_i = lerp(x̂, p, m_i + W2_i z_i)   y_j = activation_j(W_j X_i(j))
 //! x and X_i are `[T, C]`, z is `[T, n rank]`, y has one column per matrix W_j. W_j reads the lerp X_i(j). T is the number of tokens, C the
 //! width of x, n the number of lerps X_i.
@@ -107,7 +107,8 @@ pub fn cases() -> Vec<Case> {
         let shift = tape.state("shift".into(), &[width], true);
         let projection = |(i, &r): (usize, &usize)| {
             let activation = Activation::ALL[i % Activation::ALL.len()];
-            Projection { part: MatrixPart::new(format!("w{i}"), r, width), mix: n - 1 - i, activation }
+            let bias = (width == 24).then(|| vector(format!("bias{i}")));
+            Projection { part: MatrixPart::new(format!("w{i}"), r, width), mix: n - 1 - i, activation, bias }
         };
         let norm = Norm::layer(vectors, if width == 64 { 1e-3 } else { LAYER_NORM_EPS });
         tape.norm_ddlerp_linear("y", x, norm, lerp, rows.iter().enumerate().map(projection).collect(), shift);

@@ -2,7 +2,8 @@
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. The words compute the vectors
+//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. Some relatives of RWKV have no norm
+//! or no gate. The words compute the vectors
 //! r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps, GPUs compute the recurrence in spans of 16
 //! tokens (`spans.rs`).
 
@@ -42,18 +43,26 @@ pub struct Gate {
     pub column: usize,
 }
 
+/// The norm of each head.
+#[derive(Clone, Copy)]
+pub struct GroupNorm {
+    /// The row of [`Recurrence::vectors`] that holds the weight. The next row holds the bias.
+    pub row: usize,
+    pub eps: f32,
+}
+
 /// The recurrence, its norm and its gate, with the activations that they use.
 pub struct Recurrence {
     pub rule: StateRule,
+    /// The number of channels of all heads together.
+    pub width: usize,
     pub head_size: usize,
-    /// The epsilon of the group norm.
-    pub eps: f32,
+    /// The norm of each head, or `None` if the model has no such norm.
+    pub norm: Option<GroupNorm>,
     /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
-    /// The word's packed vectors. Two rows are the weight and the bias of the group norm.
-    pub vectors: Vector,
-    /// The row of `vectors` that holds the weight of the group norm. The next row holds the bias of the group norm.
-    pub norm: usize,
+    /// The word's packed vectors, or `None` if the word has no vectors.
+    pub vectors: Option<Vector>,
     /// The gate, or `None` if the output has no gate.
     pub gate: Option<Gate>,
     /// The vectors that the rule reads, `[tokens, heads, n_vectors, head_stride]`.
@@ -62,6 +71,21 @@ pub struct Recurrence {
     pub values: Var,
     /// The output, `[tokens, width]`.
     pub y: Var,
+}
+
+/// How gated linear attention (QRWKV-6) differs from RWKV-6.
+#[derive(Clone, Copy)]
+pub struct Linear {
+    /// The number of heads that share a head of keys and values.
+    pub group: usize,
+    /// The factor of the output, which reads the state after the token, as keys k (1 − w) do. 0 if the output reads the state before the token, and the
+    /// bonus adds the token itself.
+    pub scale: f32,
+}
+
+impl Linear {
+    /// The rule of RWKV itself.
+    pub const NONE: Linear = Linear { group: 1, scale: 0.0 };
 }
 
 /// Index of the column r in the activation `proj`, in all versions of RWKV. The columns k and v follow.
@@ -86,9 +110,13 @@ pub struct HeadKernel<'a> {
     pub proj: Var,
     /// The low-rank products, which must all read `proj`, or `None` if the word has no such products.
     pub lora: Option<&'a Stack>,
+    /// For each part of `lora`, the index at which `module` expects its product.
+    pub places: &'a [usize],
     pub is_first_layer: bool,
     /// The row of [`Recurrence::vectors`] that holds the constant decay, or `None` if the decay depends on the token.
     pub decay: Option<usize>,
+    /// How the words of QRWKV-6 differ from RWKV-6.
+    pub linear: Linear,
     /// The bindings that `module` has in addition to the bindings of rwkv/head.
     pub bindings: Vec<(&'static str, Binding)>,
 }
@@ -117,14 +145,19 @@ enum Feed {
 }
 
 impl Recurrence {
-    /// Returns the number of channels of all heads together.
-    pub fn width(&self, tape: &Tape) -> usize {
-        tape.vector_spec(self.vectors).width
+    /// Returns the number of heads.
+    pub fn n_heads(&self) -> usize {
+        self.width / self.head_size
     }
 
-    /// Returns the number of heads.
-    pub fn n_heads(&self, tape: &Tape) -> usize {
-        self.width(tape) / self.head_size
+    /// Returns the number of floats from one row of the word's vectors, and of `y`, to the next row.
+    fn stride(&self, tape: &Tape) -> usize {
+        tape.var_spec(self.y).stride()
+    }
+
+    /// Returns the binding of the word's vectors.
+    pub fn vectors(&self) -> Binding {
+        self.vectors.map_or(Binding::Nothing, Binding::Vector)
     }
 
     /// Returns the number of floats from one vector of `feed` to the next.
@@ -139,7 +172,7 @@ impl Recurrence {
 
     /// Returns a grid of one workgroup per head and token.
     pub fn grid(&self, cx: &Lowering<'_>) -> [u32; 3] {
-        [self.n_heads(cx.tape) as u32, cx.tokens as u32, 1]
+        [self.n_heads() as u32, cx.tokens as u32, 1]
     }
 
     /// Returns one dispatch that computes whole heads. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is
@@ -150,7 +183,7 @@ impl Recurrence {
         if !fuses(cx) || self.head_size > HEAD_LANES || pieces.as_ref().is_some_and(|p| p.len() > 1) {
             return None;
         }
-        let (vectors, proj) = (tape.vector_spec(self.vectors), tape.var_spec(head.proj));
+        let (stride, proj) = (self.stride(tape), tape.var_spec(head.proj));
         let mut lora = vec![[0; 4]; 4];
         let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
         let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
@@ -159,9 +192,9 @@ impl Recurrence {
         let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
         if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
             let spec = tape.matrix_spec(stack.matrix);
-            for (segment, piece) in stack.segments.iter().zip(&pieces[0].segments) {
+            for ((segment, piece), place) in stack.segments.iter().zip(&pieces[0].segments).zip(head.places) {
                 let units = spec.parts[segment.part].units();
-                lora[segment.part] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
+                lora[*place] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
             }
             matrix = pieces[0].segments[0].region.modules();
             // Decoding weights takes registers, and a lane also keeps a row of the state in registers. So the lane then loads only one unit ahead.
@@ -172,7 +205,7 @@ impl Recurrence {
             bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
         }
         modules.extend(matrix);
-        // In RWKV-7, the gate is a low-rank product and not a column of `proj`, so this value is `None`.
+        // In RWKV-7, the gate is a low-rank product and not a column of `proj`.
         let gate = self.gate.filter(|g| g.of == head.proj);
         Some(Dispatch {
             shader: "rwkv/head",
@@ -184,22 +217,25 @@ impl Recurrence {
                 ("AHEAD", ahead as u32),
             ],
             params: vec![
-                ("width", self.width(tape).into()),
+                ("width", self.width.into()),
                 ("proj_stride", proj.stride().into()),
-                ("stride", vectors.stride().into()),
+                ("stride", stride.into()),
                 ("r", proj.column(R).into()),
                 ("k", proj.column(K).into()),
                 ("v", proj.column(V).into()),
                 ("g", gate.map_or(0, |g| proj.column(g.column)).into()),
-                ("is_gated", gate.is_some().into()),
-                ("norm", (self.norm * vectors.stride()).into()),
-                ("eps", self.eps.into()),
+                ("is_gated", self.gate.is_some().into()),
+                ("is_normed", self.norm.is_some().into()),
+                ("norm", self.norm.map_or(0, |norm| norm.row * stride).into()),
+                ("eps", self.norm.map_or(0.0, |norm| norm.eps).into()),
                 ("first_layer", head.is_first_layer.into()),
-                ("decay", head.decay.map_or(0, |row| row * vectors.stride()).into()),
+                ("decay", head.decay.map_or(0, |row| row * stride).into()),
+                ("group", head.linear.group.into()),
+                ("scale", head.linear.scale.into()),
                 ("lora", Param::Rows(lora)),
             ],
             bindings: [
-                ("vectors", Binding::Vector(self.vectors)),
+                ("vectors", self.vectors()),
                 ("bias", bias),
                 ("proj", Binding::Var(head.proj)),
                 ("state", Binding::State(self.state)),
@@ -209,7 +245,7 @@ impl Recurrence {
             .into_iter()
             .chain(head.bindings)
             .collect(),
-            grid: [self.n_heads(tape) as u32, cx.runs as u32, 1],
+            grid: [self.n_heads() as u32, cx.runs as u32, 1],
         })
     }
 
@@ -217,7 +253,7 @@ impl Recurrence {
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match (self.lower_spans(cx), cx.caps.class) {
             (Some(spans), _) => spans.into(),
-            (None, Class::Groups) => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(cx.tape), Feed::Storage)],
+            (None, Class::Groups) => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(), Feed::Storage)],
             (None, Class::Lanes) => self.windows(cx),
         };
         dispatches.push(self.out(cx));
@@ -251,7 +287,7 @@ impl Recurrence {
             params: vec![
                 ("first_row", rows.start.into()),
                 ("n_rows", rows.len().into()),
-                ("width", self.width(cx.tape).into()),
+                ("width", self.width.into()),
                 ("first", (heads.start * size).into()),
                 ("feed_stride", (spec.stride() / 4).into()),
                 ("values_stride", values.stride().into()),
@@ -272,7 +308,7 @@ impl Recurrence {
     /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB: several
     /// tokens with all heads, or one token with several heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let n_heads = self.n_heads(cx.tape);
+        let n_heads = self.n_heads();
         let window = WINDOW_BYTES / 4;
         let rows = window / cx.tape.var_spec(self.feed).stride();
         if rows > 0 {
@@ -286,8 +322,7 @@ impl Recurrence {
 
     /// Returns the dispatch of norm and gate. In RWKV-7, the dispatch also adds the bonus after the norm.
     fn out(&self, cx: &Lowering<'_>) -> Dispatch {
-        let vectors = cx.tape.vector_spec(self.vectors);
-        let values = cx.tape.var_spec(self.values);
+        let (stride, values) = (self.stride(cx.tape), cx.tape.var_spec(self.values));
         let gates = self.gate.map(|g| (cx.tape.var_spec(g.of), g.column));
         Dispatch {
             shader: "rwkv/wkv_out",
@@ -295,18 +330,19 @@ impl Recurrence {
             constants: vec![],
             params: vec![
                 ("head_size", self.head_size.into()),
-                ("norm", (self.norm * vectors.stride()).into()),
+                ("norm", self.norm.map_or(0, |norm| norm.row * stride).into()),
                 ("values_stride", values.stride().into()),
                 ("gates_stride", gates.map_or(0, |(spec, _)| spec.stride()).into()),
-                ("stride", vectors.stride().into()),
+                ("stride", stride.into()),
                 ("bonus", values.column(BONUS).into()),
                 ("g", gates.map_or(0, |(spec, column)| spec.column(column)).into()),
                 ("add_bonus", (self.rule == StateRule::Delta).into()),
                 ("is_gated", self.gate.is_some().into()),
-                ("eps", self.eps.into()),
+                ("is_normed", self.norm.is_some().into()),
+                ("eps", self.norm.map_or(0.0, |norm| norm.eps).into()),
             ],
             bindings: vec![
-                ("vectors", Binding::Vector(self.vectors)),
+                ("vectors", self.vectors()),
                 ("gates", self.gate.map_or(Binding::Nothing, |g| Binding::Var(g.of))),
                 ("values", Binding::Var(self.values)),
                 ("y", Binding::Var(self.y)),
@@ -319,7 +355,7 @@ impl Recurrence {
     /// run in parallel, and each head takes its tokens in order.
     pub fn twin(&self, host: &mut Host, head: impl Fn(HeadTask<'_>) + Sync) {
         let tape = host.tape.clone();
-        let (n, stride, n_heads) = (self.head_size, host.stride(self.y), self.n_heads(&tape));
+        let (n, stride, n_heads) = (self.head_size, host.stride(self.y), self.n_heads());
         let spec = tape.state_spec(self.state);
         let page = spec.stride();
         let mut y = host.take(self.y);
@@ -363,16 +399,17 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. If the output
-    /// has no gate, the product with the gate is left out.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. Leaves out the norm
+    /// or the gate if there is none.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);
-        let (g, b) = (&host.vector(self.vectors, self.norm)[at..], &host.vector(self.vectors, self.norm + 1)[at..]);
-        let (mean, scale) = moments(y, self.eps);
-        for (((y, g), b), v) in y.iter_mut().zip(g).zip(b).zip(v) {
-            *y = (*y - mean) * scale * g + b + bonus * v;
+        if let (Some(norm), Some(vectors)) = (self.norm, self.vectors) {
+            let [g, b] = [0, 1].map(|i| &host.vector(vectors, norm.row + i)[at..]);
+            let (mean, scale) = moments(y, norm.eps);
+            y.iter_mut().zip(g).zip(b).for_each(|((y, g), b)| *y = (*y - mean) * scale * g + b);
         }
+        y.iter_mut().zip(v).for_each(|(y, v)| *y += bonus * v);
         if let Some(gate) = self.gate {
             let gate = column(host, gate.of, gate.column, t, at, n);
             y.iter_mut().zip(gate).for_each(|(y, g)| *y *= g);

@@ -1,6 +1,6 @@
-//! Layer norm, token shift and lerps: the first part of RWKV's time mix and channel mix, shared by several words.
+//! Norm, token shift and lerps: the first part of RWKV's time mix and channel mix, shared by several words.
 //!
-//!   x̂ = LN(x)   p = x̂ of the previous token   X_m = x̂ + (p − x̂) ⊙ mix_m
+//!   x̂ = norm(x)   p = x̂ of the previous token   X_m = x̂ + (p − x̂) ⊙ mix_m
 //! x and X_m are `[T, C]`. T is the number of tokens, C the width of x.
 
 use super::norm::Norm;
@@ -14,7 +14,7 @@ const ALONE: usize = 1 << 13;
 /// Norm, token shift and lerps, with their weights and activations.
 pub struct ShiftMix {
     x: Var,
-    /// The layer norm. Its vectors are the weight g, the bias b, then the mixes.
+    /// The norm. Its vectors are the weight g, the bias b, then the mixes. The bias of an RMS norm is zero.
     norm: Norm,
     n_mixes: usize,
     /// The state with x̂ of the previous token, `[width]`. The state's pages have two halves: a step reads one half and writes the other half.
@@ -62,6 +62,7 @@ impl ShiftMix {
                 ("capacity", cx.capacity.into()),
                 ("with_inputs", (self.inputs == Inputs::Kept).into()),
                 ("eps", self.norm.eps.into()),
+                ("centred", self.norm.is_centred.into()),
             ],
             bindings: vec![
                 ("vectors", Binding::Vector(self.norm.vectors)),
@@ -90,6 +91,7 @@ impl ShiftMix {
                 ("capacity", capacity.into()),
                 ("keeps", keeps.into()),
                 ("eps", self.norm.eps.into()),
+                ("centred", self.norm.is_centred.into()),
             ],
             bindings: vec![
                 ("x", Binding::Var(self.x)),

@@ -9,6 +9,8 @@ use super::recurrence::{BONUS, Recurrence, StateRule};
 use super::testing;
 use crate::tape::{Binding, Class, Dispatch, Lowering, Run, Step};
 
+/// The words whose recurrence GPUs compute in spans.
+pub const IN_SPANS: [&str; 3] = ["wkv6", "wkv_linear", "wkv7"];
 /// The number of tokens of a span: the constant SPAN of rwkv/spans.
 pub const SPAN: usize = 16;
 /// Steps use spans if [`Lowering::tokens`] is at least this number. `tokens` is a power of two and an upper bound, so such a step has at least 65
@@ -49,7 +51,7 @@ impl Recurrence {
                 ("bonus", values.column(BONUS).into()),
             ],
             bindings: vec![("values", Binding::Var(self.values)), ("feed", Binding::Var(self.feed)), ("y", Binding::Var(self.y))],
-            grid: [self.n_heads(cx.tape) as u32, n_spans as u32, 1],
+            grid: [self.n_heads() as u32, n_spans as u32, 1],
         }
     }
 
@@ -64,7 +66,7 @@ impl Recurrence {
             modules: vec![self.state_module(cx.tape)],
             constants,
             params: vec![
-                ("width", self.width(cx.tape).into()),
+                ("width", self.width.into()),
                 ("feed_stride", (cx.tape.var_spec(self.feed).stride() / 4).into()),
                 ("values_stride", cx.tape.var_spec(self.values).stride().into()),
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
@@ -75,7 +77,7 @@ impl Recurrence {
                 ("state", Binding::State(self.state)),
                 ("y", Binding::Var(self.y)),
             ],
-            grid: [(self.n_heads(cx.tape) * self.head_size.div_ceil(ROWS)) as u32, cx.runs as u32, 1],
+            grid: [(self.n_heads() * self.head_size.div_ceil(ROWS)) as u32, cx.runs as u32, 1],
         }
     }
 

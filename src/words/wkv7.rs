@@ -6,17 +6,18 @@
 //! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`, mix
 //! is a column of low-rank outputs, GN the norm of each head.
 
-use super::recurrence::{self, BONUS, Gate, HeadKernel, HeadTask, K, R, Recurrence, StateRule, V, column};
+use super::recurrence::{self, BONUS, Gate, GroupNorm, HeadKernel, HeadTask, K, Linear, R, Recurrence, StateRule, V, column};
 use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::delta;
 use super::testing::Case;
 use crate::quant::isa::{Isa, dot};
-use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, VectorPart, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, VectorPart, Word, vector};
 
 /// Index of the first column of `proj` that is the input of a low-rank matrix. The columns r, k and v come before it.
 const LORA: usize = 3;
-/// Index of the column w in the activation `gates`. The columns a, g and mix follow. Layer 0 does not use the column mix.
+/// Index of the column w in the activation `gates`. The columns a, g and mix follow. A model without a gate does not use the column g, layer 0 not the
+/// column mix.
 const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;
@@ -27,23 +28,27 @@ const NORM: usize = 3;
 /// The arguments of [`Tape::wkv7`], except the projections.
 pub struct Wkv7 {
     pub head_size: usize,
-    /// The epsilon of the group norm.
-    pub eps: f32,
     /// The vector w0 and the matrix w2 of the decay:  w = exp(−e^(−½) σ(w0 + w2 tanh(w1 X_w))). tanh(w1 X_w) is a column of `proj`.
     pub decay: Expansion,
     /// The vector a0 and the matrix a2 of the rate:  a = σ(a0 + a2 a1 X_a). a1 X_a is a column of `proj`.
     pub rate: Expansion,
-    /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). σ(g1 X_g) is a column of `proj`.
-    pub gate: MatrixPart,
+    /// The matrix g2 of the gate:  g = g2 σ(g1 X_g). σ(g1 X_g) is a column of `proj`. `None` if the output has no gate.
+    pub gate: Option<MatrixPart>,
     /// The value residual, or `None` in layer 0. Layer 0 passes its column v to the later layers as their v_first.
     pub residual: Option<ValueResidual>,
     pub k_k: VectorPart,
     pub k_a: VectorPart,
     pub r_k: VectorPart,
-    /// Weight and bias of the group norm.
-    pub ln_x: [VectorPart; 2],
+    /// The group norm, or `None` if the model has no such norm.
+    pub ln_x: Option<HeadNorm>,
     /// The recurrent state S, `[heads, head_size (v), head_size (k)]`.
     pub state: State,
+}
+
+/// A norm of each head: weight, bias and epsilon.
+pub struct HeadNorm {
+    pub parts: [VectorPart; 2],
+    pub eps: f32,
 }
 
 /// The second matrix of a low-rank pair, `[width of the time mix, rank]`, and the bias that is added to the product with this matrix.
@@ -63,6 +68,10 @@ pub struct ValueResidual {
 struct Word7 {
     proj: Var,
     gates: Stack,
+    /// The columns of `gates` that the parts of the stack compute.
+    columns: Vec<usize>,
+    /// k_k, a_k and r_k, then the norm's weight and bias.
+    vectors: Vector,
     is_first_layer: bool,
     v_first: Var,
     recurrence: Recurrence,
@@ -70,39 +79,47 @@ struct Word7 {
 
 impl Tape {
     /// Records the time mix of RWKV-7 between the projections and the output matrix. Returns y, and v_first, the values of layer 0. Both
-    /// are `[tokens, width]`. `proj` has the columns r, k and v, then the inputs of w2, a2 and g2. In layers after layer 0, the input of v2
-    /// is the last column.
+    /// are `[tokens, width]`. `proj` has the columns r, k and v, then the inputs of w2 and a2, of g2 if there is a gate, and of v2 in layers after
+    /// layer 0.
     pub fn wkv7(&mut self, proj: Var, spec: Wkv7) -> (Var, Var) {
-        let Wkv7 { head_size, eps, decay, rate, gate, residual, k_k, k_a, r_k, ln_x: [norm, norm_bias], state } = spec;
+        let Wkv7 { head_size, decay, rate, gate, residual, k_k, k_a, r_k, ln_x, state } = spec;
         let width = decay.matrix.rows;
         let is_first_layer = residual.is_none();
-        let (mut lora, mut bias) = (vec![decay.matrix, rate.matrix, gate], vec![decay.bias, rate.bias]);
+        let (mut lora, mut columns, mut bias) = (vec![decay.matrix, rate.matrix], vec![W, A], vec![decay.bias, rate.bias]);
+        let is_gated = gate.is_some();
+        if let Some(gate) = gate {
+            lora.push(gate);
+            columns.push(G);
+        }
         let v_first = residual.map(|ValueResidual { mix, v_first }| {
             lora.push(mix.matrix);
+            columns.push(MIX);
             bias.push(mix.bias);
             v_first
         });
         let bias = self.vectors(width, bias);
-        let vectors = self.vectors(width, vec![k_k, k_a, r_k, norm, norm_bias]);
+        let norm = ln_x.as_ref().map(|norm| GroupNorm { row: NORM, eps: norm.eps });
+        let vectors = self.vectors(width, [k_k, k_a, r_k].into_iter().chain(ln_x.into_iter().flat_map(|norm| norm.parts)).collect());
         let v_first = v_first.unwrap_or_else(|| self.var("v_first", Rows::Tokens, &[width]));
         let [feed, values, y] = recurrence::vars(self, StateRule::Delta, width, head_size);
         let gates = self.internal("gates", Rows::Tokens, &[width; 4]);
         let segment = |i: usize| {
-            let (bias, activation) = match i {
+            let (bias, activation) = match columns[i] {
                 W => (Some(0), Activation::Decay7),
                 A => (Some(1), Activation::Sigmoid),
                 G => (None, Activation::None),
                 _ => (Some(2), Activation::Sigmoid),
             };
-            let (x, y) = (self.var_spec(proj).column(LORA + i), self.var_spec(gates).column(i));
+            let (x, y) = (self.var_spec(proj).column(LORA + i), self.var_spec(gates).column(columns[i]));
             Segment { x, y, bias, activation, ..Segment::of(i) }
         };
         let segments = (0..lora.len()).map(segment).collect();
         let matrix = self.matrix(lora);
-        let gate = Some(Gate { of: gates, column: G });
+        let gate = is_gated.then_some(Gate { of: gates, column: G });
         let gates = Stack { matrix, x: proj, y: gates, bias: Some(bias), segments, store: Store::Set, rows: Rows::Tokens };
-        let recurrence = Recurrence { rule: StateRule::Delta, head_size, eps, state, vectors, norm: NORM, gate, feed, values, y };
-        self.record(Word7 { proj, gates, is_first_layer, v_first, recurrence });
+        let recurrence =
+            Recurrence { rule: StateRule::Delta, width, head_size, norm, state, vectors: Some(vectors), gate, feed, values, y };
+        self.record(Word7 { proj, gates, columns, vectors, is_first_layer, v_first, recurrence });
         (y, v_first)
     }
 }
@@ -117,8 +134,10 @@ impl Word for Word7 {
             module: "rwkv::head7",
             proj: self.proj,
             lora: Some(&self.gates),
+            places: &self.columns,
             is_first_layer: self.is_first_layer,
             decay: None,
+            linear: Linear::NONE,
             bindings: vec![("v_first", Binding::Var(self.v_first))],
         };
         if let Some(whole) = self.recurrence.lower_head(cx, head) {
@@ -134,7 +153,7 @@ impl Word for Word7 {
         self.gates.twin(host);
         if self.is_first_layer {
             let mut v_first = host.take(self.v_first);
-            let (stride, width) = (host.stride(self.v_first), self.recurrence.width(&host.tape));
+            let (stride, width) = (host.stride(self.v_first), self.recurrence.width);
             for (t, row) in v_first.chunks_exact_mut(stride).take(host.step.tokens.len()).enumerate() {
                 row[..width].copy_from_slice(column(host, self.proj, V, t, 0, width));
             }
@@ -160,7 +179,7 @@ impl Word7 {
                 ("proj_stride", proj.stride().into()),
                 ("gates_stride", gates.stride().into()),
                 ("feed_stride", cx.tape.var_spec(r.feed).stride().into()),
-                ("stride", cx.tape.vector_spec(r.vectors).stride().into()),
+                ("stride", cx.tape.vector_spec(self.vectors).stride().into()),
                 ("values_stride", values.stride().into()),
                 ("r", proj.column(R).into()),
                 ("k", proj.column(K).into()),
@@ -172,7 +191,7 @@ impl Word7 {
                 ("first_layer", self.is_first_layer.into()),
             ],
             bindings: vec![
-                ("vectors", Binding::Vector(r.vectors)),
+                ("vectors", r.vectors()),
                 ("proj", Binding::Var(self.proj)),
                 ("gates", Binding::Var(self.gates.y)),
                 ("v_first", Binding::Var(self.v_first)),
@@ -189,7 +208,7 @@ impl Word7 {
         let at = h * n;
         let [r, k, v] = [R, K, V].map(|c| column(host, self.proj, c, t, at, n));
         let [w, a] = [W, A].map(|c| column(host, self.gates.y, c, t, at, n));
-        let [k_k, k_a, r_k] = [0, 1, 2].map(|i| &host.vector(self.recurrence.vectors, i)[at..][..n]);
+        let [k_k, k_a, r_k] = [0, 1, 2].map(|i| &host.vector(self.vectors, i)[at..][..n]);
         let mut vectors = scratch.chunks_exact_mut(n);
         let [kappa, b, key, value, rk] = std::array::from_fn(|_| vectors.next().expect("scratch has five vectors"));
 
@@ -214,30 +233,33 @@ impl Word7 {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (heads, head_size, rank) in [(1, 16, 1), (3, 20, 8), (2, 64, 13), (1, 128, 32), (5, 33, 24)] {
+    let sizes = [(1, 16, 1), (3, 20, 8), (2, 64, 13), (1, 128, 32), (5, 33, 24)].map(|sizes| (sizes, true, true));
+    let bare = [((3, 20, 8), false, true), ((2, 64, 13), true, false), ((2, 33, 5), false, false)];
+    for ((heads, head_size, rank), is_gated, is_normed) in sizes.into_iter().chain(bare) {
         for first_layer in [true, false] {
             let width = heads * head_size;
             let mut tape = Tape::new();
-            let proj = tape.var("proj", Rows::Tokens, &[width, width, width, rank, rank + 3, rank + 1, rank]);
+            let gate: &[usize] = if is_gated { &[rank + 1] } else { &[] };
+            let proj = tape.var("proj", Rows::Tokens, &[&[width, width, width, rank, rank + 3], gate, &[rank]].concat());
             let ranks = [rank, rank + 3, rank + 1, rank];
             let matrix = |i: usize, name: &str| MatrixPart::in_out(format!("{name}2"), width, ranks[i]);
             let expansion = |i: usize, name: &str| Expansion { matrix: matrix(i, name), bias: vector(format!("{name}0")) };
             let v_first = (!first_layer).then(|| tape.var("v_first", Rows::Tokens, &[width]));
             let spec = Wkv7 {
                 head_size,
-                eps: 64e-5,
                 decay: expansion(W, "w"),
                 rate: expansion(A, "a"),
-                gate: matrix(G, "g"),
+                gate: is_gated.then(|| matrix(G, "g")),
                 residual: v_first.map(|v_first| ValueResidual { mix: expansion(MIX, "v"), v_first }),
                 k_k: vector("k_k"),
                 k_a: vector("k_a"),
                 r_k: vector("r_k"),
-                ln_x: ["g_x", "b_x"].map(vector),
+                ln_x: is_normed.then(|| HeadNorm { parts: ["g_x", "b_x"].map(vector), eps: 64e-5 }),
                 state: tape.state("wkv".into(), &[heads, head_size, head_size], false),
             };
             tape.wkv7(proj, spec);
-            cases.push(Case::new(format!("wkv7/{heads}x{head_size}/first={first_layer}"), tape, steps(), 1e-9));
+            let bare = if is_gated && is_normed { String::new() } else { format!("/gate={is_gated}/norm={is_normed}") };
+            cases.push(Case::new(format!("wkv7/{heads}x{head_size}/first={first_layer}{bare}"), tape, steps(), 1e-9));
         }
     }
     cases

@@ -7,7 +7,7 @@ use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, write_safetensors};
 use wingbeat::low_level::words::synthetic::Synthetic;
 
-/// Writes a model with the tensors that `blueprint` declares.
+/// Writes a model with the tensors and the metadata that `blueprint` declares.
 pub fn write(blueprint: &dyn Blueprint, path: &Path) {
     let mut tape = Tape::new();
     blueprint.record(&mut tape);
@@ -17,5 +17,5 @@ pub fn write(blueprint: &dyn Blueprint, path: &Path) {
         let data = move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
         NewTensor { name: name.to_string(), dtype: DType::F16, shape, data: Box::new(data) }
     };
-    write_safetensors(path, &Default::default(), tape.tensors().into_iter().map(entry).collect(), &mut |_, _| ()).unwrap();
+    write_safetensors(path, &blueprint.metadata(), tape.tensors().into_iter().map(entry).collect(), &mut |_, _| ()).unwrap();
 }

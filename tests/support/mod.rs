@@ -112,6 +112,16 @@ impl Golden {
         Golden { tokens: ints("tokens"), logits: floats, greedy: ints("greedy") }
     }
 
+    /// Reads `tests/models/NAME.golden.safetensors`. Returns `None` in the published package, which lacks this folder.
+    pub fn of_made(name: &str) -> Option<Golden> {
+        let path = root().join(format!("tests/models/{name}.golden.safetensors"));
+        if !path.exists() {
+            eprintln!("SKIPPED: the folder tests/models is in the repository only");
+            return None;
+        }
+        Some(Golden::read(&path))
+    }
+
     /// Returns `n` tokens from the prompt. The choice depends on `seed`.
     pub fn prompt(&self, n: usize, seed: usize) -> Vec<u32> {
         (0..n).map(|i| self.tokens[(i * (1 + seed % 5) + 7 * seed) % self.tokens.len()]).collect()

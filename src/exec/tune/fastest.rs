@@ -19,7 +19,12 @@ pub fn tape(kind: AdapterKind) -> Tape {
     for i in 0..n_layer {
         let norm = t.vectors(width, ["g", "b", "mix"].map(vector).into());
         let shift = t.state(format!("shift{i}"), &[width], true);
-        let key = Projection { part: MatrixPart::new(format!("k{i}"), 4 * width, width), mix: 0, activation: Activation::ReluSquared };
+        let key = Projection {
+            part: MatrixPart::new(format!("k{i}"), 4 * width, width),
+            mix: 0,
+            activation: Activation::ReluSquared,
+            bias: None,
+        };
         let k = t.norm_shift_linear("ffn", x, Norm::layer(norm, LAYER_NORM_EPS), vec![key], shift);
         t.linear_add(MatrixPart::new(format!("v{i}"), width, 4 * width), k, x);
     }

@@ -19,6 +19,15 @@ const MAX_CONFIG_BYTES: u64 = 1 << 20;
 pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 /// The metadata key for the ε of all layer norms. Without this key, ε is 1e-5.
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
+/// The metadata key for the head size of models whose tensors do not determine it.
+pub const HEAD_SIZE: &str = "wingbeat.head_size";
+/// The metadata key for the ids of tokens that end a text, with commas between them. Models with an RWKV vocabulary do not have this key.
+pub const STOP_IDS: &str = "wingbeat.stop_ids";
+
+/// Parses the value of [`STOP_IDS`]. Returns `None` if the value is no list of ids.
+pub fn ids(text: &str) -> Option<Vec<u32>> {
+    text.split(',').filter(|id| !id.is_empty()).map(|id| id.parse().ok()).collect()
+}
 
 /// The relatives of GLM-4 that are refused because they have other formulas, as pairs (beginning of the model type, description). The error has the
 /// description of the first pair that matches.

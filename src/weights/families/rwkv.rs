@@ -1,10 +1,10 @@
-//! The family RWKV, versions 4 to 7.
+//! The family RWKV: versions 4 to 7, and their relatives in the body of Qwen2.
 
 use crate::error::Result;
 use crate::weights::config::rwkv::{RwkvConfig, is_rwkv};
-use crate::weights::config::{LAYER_NORM_EPS, ModelConfig};
+use crate::weights::config::{HEAD_SIZE, LAYER_NORM_EPS, ModelConfig, STOP_IDS};
 use crate::weights::gguf::Header;
-use crate::weights::gguf::rwkv::{ARCHITECTURES, RwkvMetadata};
+use crate::weights::gguf::rwkv::{ARCHITECTURES, IN_QWEN, RwkvMetadata};
 use crate::weights::located::LocatedTensor;
 use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
@@ -38,9 +38,20 @@ impl ModelFamily for RwkvFiles {
         for listed in header.tensors()? {
             tensors.extend(model.canonical(&listed).map_err(|e| e.at(format!("tensor {}", listed.name)))?);
         }
-        let eps = format!("{architecture}.attention.layer_norm_epsilon");
-        if let Some(eps) = header.metadata.get(&eps).cloned() {
-            header.metadata.insert(LAYER_NORM_EPS.to_string(), eps);
+        let is_in_qwen = IN_QWEN.contains(&architecture);
+        let eps = if is_in_qwen { "attention.layer_norm_rms_epsilon" } else { "attention.layer_norm_epsilon" };
+        let mut copied = vec![(eps, LAYER_NORM_EPS)];
+        if is_in_qwen {
+            copied.push(("wkv.head_size", HEAD_SIZE));
+            let id = |name: &&str| header.metadata.get(&format!("tokenizer.ggml.{name}_token_id")).cloned();
+            let mut ids: Vec<String> = ["eos", "eot", "eom"].iter().filter_map(id).collect();
+            ids.dedup();
+            header.metadata.insert(STOP_IDS.to_string(), ids.join(","));
+        }
+        for (key, ours) in copied {
+            if let Some(value) = header.metadata.get(&format!("{architecture}.{key}")).cloned() {
+                header.metadata.insert(ours.to_string(), value);
+            }
         }
         // Reading undoes the rescaling, a division of some matrices by powers of two. So converted copies of this file must not have the key.
         header.metadata.retain(|key, _| !key.ends_with(".rescale_every_n_layers"));

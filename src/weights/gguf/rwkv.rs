@@ -1,4 +1,4 @@
-//! Maps the tensors of GGUF files of RWKV-6 and RWKV-7 to the official tensors: changes names and orientation, splits fused tensors, and undoes
+//! Maps the tensors of GGUF files of RWKV-6, RWKV-7 and their relatives in the body of Qwen2 to the official tensors: changes names and orientation, splits fused tensors, and undoes
 //! rescaling (the division of some matrices by powers of two).
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
@@ -24,7 +24,7 @@ const TOP: [(&str, &str); 6] = [
 
 /// The names of matrices and norms of a block, as pairs (GGUF name, official name) without the ending `.weight` or `.bias`. Only their names
 /// change.
-const KEPT: [(&str, &str); 11] = [
+const KEPT: [(&str, &str); 15] = [
     ("attn_norm", "ln1"),
     ("attn_norm_2", "ln2"),
     ("time_mix_receptance", "att.receptance"),
@@ -36,6 +36,10 @@ const KEPT: [(&str, &str); 11] = [
     ("channel_mix_key", "ffn.key"),
     ("channel_mix_value", "ffn.value"),
     ("channel_mix_receptance", "ffn.receptance"),
+    ("ffn_norm", "ln2"),
+    ("ffn_gate", "ffn.gate"),
+    ("ffn_up", "ffn.up"),
+    ("ffn_down", "ffn.down"),
 ];
 
 /// The official form of a tensor, and how the tensor in a GGUF file may differ from this form.
@@ -50,11 +54,14 @@ enum TensorForm {
 }
 use TensorForm::{Heads, Swapped, Vector};
 
+/// A tensor of a block: its GGUF name without the ending `.weight`, its official name, and its form.
+type OwnTensor = (&'static str, &'static str, TensorForm);
+
 /// The names of the tensors in files of one architecture.
 struct RwkvVersion {
     architecture: &'static str,
     /// The parameters of a block that are not in `KEPT`, as (GGUF name without the ending `.weight`, official name, form).
-    own: &'static [(&'static str, &'static str, TensorForm)],
+    own: &'static [OwnTensor],
     /// The official names of the vectors in the fused tensor `time_mix_lerp_fused`, in the order of its rows.
     fused: &'static [&'static str],
     /// The smallest number of rows of `time_mix_lerp_fused`. The last vectors of `fused` may be missing in the file.
@@ -66,50 +73,59 @@ struct RwkvVersion {
     rescaled: &'static [&'static str],
 }
 
-#[rustfmt::skip] // rustfmt would write one tensor per line.
-const VERSIONS: [RwkvVersion; 2] = [
-    RwkvVersion {
-        architecture: "rwkv6",
-        own: &[
-            ("time_mix_lerp_x", "att.time_maa_x", Vector),
-            ("time_mix_lerp_w", "att.time_maa_w", Vector), // _w to _g are in files older than the fused tensor
-            ("time_mix_lerp_k", "att.time_maa_k", Vector),
-            ("time_mix_lerp_v", "att.time_maa_v", Vector),
-            ("time_mix_lerp_r", "att.time_maa_r", Vector),
-            ("time_mix_lerp_g", "att.time_maa_g", Vector),
-            ("time_mix_w1", "att.time_maa_w1", Swapped),
-            ("time_mix_w2", "att.time_maa_w2", Swapped),
-            ("time_mix_decay", "att.time_decay", Vector),
-            ("time_mix_decay_w1", "att.time_decay_w1", Swapped),
-            ("time_mix_decay_w2", "att.time_decay_w2", Swapped),
-            ("time_mix_first", "att.time_faaaa", Heads),
-            ("channel_mix_lerp_k", "ffn.time_maa_k", Vector),
-            ("channel_mix_lerp_r", "ffn.time_maa_r", Vector),
-        ],
-        fused: &["att.time_maa_w", "att.time_maa_k", "att.time_maa_v", "att.time_maa_r", "att.time_maa_g"],
-        fused_least: 5,
-        unused: &[],
-        rescaled: &["att.output", "ffn.value"],
-    },
-    RwkvVersion {
-        architecture: "rwkv7",
-        own: &[
-            ("time_mix_w0", "att.w0", Vector), ("time_mix_w1", "att.w1", Swapped), ("time_mix_w2", "att.w2", Swapped),
-            ("time_mix_a0", "att.a0", Vector), ("time_mix_a1", "att.a1", Swapped), ("time_mix_a2", "att.a2", Swapped),
-            ("time_mix_v0", "att.v0", Vector), ("time_mix_v1", "att.v1", Swapped), ("time_mix_v2", "att.v2", Swapped),
-            ("time_mix_g1", "att.g1", Swapped), ("time_mix_g2", "att.g2", Swapped),
-            ("time_mix_k_k", "att.k_k", Vector), ("time_mix_k_a", "att.k_a", Vector), ("time_mix_r_k", "att.r_k", Heads),
-            ("channel_mix_lerp_k", "ffn.x_k", Vector),
-        ],
-        fused: &["att.x_r", "att.x_w", "att.x_k", "att.x_v", "att.x_a", "att.x_g"],
-        fused_least: 5, // without a gate
-        unused: &["time_mix_v0", "time_mix_v1", "time_mix_v2"],
-        rescaled: &[],
-    },
+const VERSIONS: [RwkvVersion; 4] = [
+    RwkvVersion { architecture: "rwkv6", rescaled: &["att.output", "ffn.value"], ..LIKE_6 },
+    RwkvVersion { architecture: "rwkv7", ..LIKE_7 },
+    RwkvVersion { architecture: "arwkv7", ..LIKE_7 },
+    RwkvVersion { architecture: "rwkv6qwen2", ..LIKE_6 },
 ];
 
+#[rustfmt::skip] // rustfmt would write one tensor per line.
+const LIKE_6: RwkvVersion = RwkvVersion {
+    architecture: "",
+    own: &[
+        ("time_mix_lerp_x", "att.time_maa_x", Vector),
+        ("time_mix_lerp_w", "att.time_maa_w", Vector), // _w to _g are in files older than the fused tensor
+        ("time_mix_lerp_k", "att.time_maa_k", Vector),
+        ("time_mix_lerp_v", "att.time_maa_v", Vector),
+        ("time_mix_lerp_r", "att.time_maa_r", Vector),
+        ("time_mix_lerp_g", "att.time_maa_g", Vector),
+        ("time_mix_w1", "att.time_maa_w1", Swapped),
+        ("time_mix_w2", "att.time_maa_w2", Swapped),
+        ("time_mix_decay", "att.time_decay", Vector),
+        ("time_mix_decay_w1", "att.time_decay_w1", Swapped),
+        ("time_mix_decay_w2", "att.time_decay_w2", Swapped),
+        ("time_mix_first", "att.time_faaaa", Heads),
+        ("channel_mix_lerp_k", "ffn.time_maa_k", Vector),
+        ("channel_mix_lerp_r", "ffn.time_maa_r", Vector),
+    ],
+    fused: &["att.time_maa_w", "att.time_maa_k", "att.time_maa_v", "att.time_maa_r", "att.time_maa_g"],
+    fused_least: 5,
+    unused: &[],
+    rescaled: &[],
+};
+
+#[rustfmt::skip]
+const LIKE_7: RwkvVersion = RwkvVersion {
+    architecture: "",
+    own: &[
+        ("time_mix_w0", "att.w0", Vector), ("time_mix_w1", "att.w1", Swapped), ("time_mix_w2", "att.w2", Swapped),
+        ("time_mix_a0", "att.a0", Vector), ("time_mix_a1", "att.a1", Swapped), ("time_mix_a2", "att.a2", Swapped),
+        ("time_mix_v0", "att.v0", Vector), ("time_mix_v1", "att.v1", Swapped), ("time_mix_v2", "att.v2", Swapped),
+        ("time_mix_g1", "att.g1", Swapped), ("time_mix_g2", "att.g2", Swapped),
+        ("time_mix_k_k", "att.k_k", Vector), ("time_mix_k_a", "att.k_a", Vector), ("time_mix_r_k", "att.r_k", Heads),
+        ("channel_mix_lerp_k", "ffn.x_k", Vector),
+    ],
+    fused: &["att.x_r", "att.x_w", "att.x_k", "att.x_v", "att.x_a", "att.x_g"],
+    fused_least: 5, // without a gate
+    unused: &["time_mix_v0", "time_mix_v1", "time_mix_v2"],
+    rescaled: &[],
+};
+
 /// The supported values of `general.architecture`.
-pub const ARCHITECTURES: &[&str] = &[VERSIONS[0].architecture, VERSIONS[1].architecture];
+pub const ARCHITECTURES: &[&str] = &["rwkv6", "rwkv7", "arwkv7", "rwkv6qwen2"];
+/// The architectures with the body of Qwen2. Their files have another vocabulary than RWKV's, and RMS norms.
+pub const IN_QWEN: &[&str] = &["arwkv7", "rwkv6qwen2"];
 
 /// The metadata of a GGUF file that affect the names, the shapes or the scales of tensors.
 pub struct RwkvMetadata {
