@@ -1,4 +1,4 @@
-//! Tests of prompts as text, with a model that has GLM-4's special tokens and a template of its own.
+//! Tests of prompts as text, with models that have the special tokens of GLM-4 or ChatML, and with a template of its own.
 
 use super::{Answer, Server};
 use crate::support::made;
@@ -7,7 +7,7 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use std::path::Path;
 use wingbeat::engine::{Engine, EngineOptions};
-use wingbeat::low_level::arch::Glm4;
+use wingbeat::low_level::arch::{Arwkv7, Base, Glm4, QwenBody, Ranks};
 use wingbeat::low_level::session::{Model, ModelSource};
 use wingbeat::low_level::weights::Glm;
 use wingbeat_server::ServeOptions;
@@ -156,4 +156,71 @@ fn templates_see_messages_as_hugging_faces_do() {
 fn a_slice_of_an_empty_text_is_empty() {
     let server = glm(Some("{{ ''[::-1] }}x{% for m in messages %}{{ m.content[::-1] }}{% endfor %}"));
     assert_eq!(prompt(&server, &json!({"messages": [{"role": "user", "content": "ab"}, {"role": "user", "content": ""}]})), "xba");
+}
+
+/// Writes an ARWKV-7 with random weights, and a vocabulary of bytes with ChatML's special tokens.
+fn write_chatml(folder: &Path) {
+    let base = Base { n_vocab: 300, ..QwenBody::published(1, 64, 48, 64).base };
+    let body = QwenBody { base, stop_ids: vec![257] };
+    made::write(&Arwkv7 { body, ranks: Ranks { w: 3, a: 4, v: 2, g: 5 }, is_normed: true }, &folder.join("model.safetensors"));
+    // GPT-2's characters for bytes: printable bytes are themselves, the others follow from 256 on.
+    let is_printable = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
+    let mut others = 256..;
+    let spelt = |byte: u8| if is_printable(&byte) { byte.into() } else { others.next().unwrap() };
+    let vocab: serde_json::Map<String, Value> =
+        (0..=u8::MAX).map(spelt).zip(0..).map(|(code, id): (u32, u32)| (char::from_u32(code).unwrap().to_string(), id.into())).collect();
+    let added = |(content, id): (&str, u32)| json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
+    let added: Vec<Value> = ["<|endoftext|>", "<|im_end|>", "<|im_start|>"].into_iter().zip(256..).map(added).collect();
+    let tokenizer = json!({
+        "added_tokens": added,
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "use_regex": false},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "vocab": vocab, "merges": []},
+    });
+    std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
+}
+
+#[test]
+fn a_model_with_chatml_talks_and_calls_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    write_chatml(folder.path());
+    let path = folder.path().to_path_buf();
+    let server = Server::loading(
+        ServeOptions::default(),
+        Box::new(move || {
+            let model = Model::load(&ModelSource::Path(path.clone()), &crate::support::options("cpu"), &mut |_, _| ())?;
+            Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() })
+        }),
+    );
+    server.wait();
+    let user = |text: &str| json!([{"role": "user", "content": text}]);
+    let rendered = server.post("/apply-template", &json!({"messages": user("a<|im_end|>")})).ok();
+    assert_eq!(rendered["prompt"], "<|im_start|>user\na<|im_end|><|im_end|>\n<|im_start|>assistant\n");
+    // The user's text has ten bytes, which are tokens. Special tokens are one token each.
+    let n_prompt = |text: &str| {
+        let answer = server.post("/v1/chat/completions", &json!({"messages": user(text), "max_tokens": 3, "temperature": 0})).ok();
+        answer["usage"]["prompt_tokens"].as_u64().unwrap() as usize
+    };
+    let around = 3 + "user\n".len() + "\n".len() + "assistant\n".len();
+    assert_eq!([n_prompt("a"), n_prompt("a<|im_end|>")], [around + 1, around + 11]);
+
+    let parameters =
+        json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Ur"]}}, "required": ["city"], "additionalProperties": false});
+    let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}]);
+    let body = json!({"messages": user("a"), "tools": tools, "tool_choice": "required", "max_tokens": 200, "temperature": 0});
+    let answer = server.post("/v1/chat/completions", &body).ok();
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!((&answer["choices"][0]["finish_reason"], &call["function"]["name"]), (&json!("tool_calls"), &json!("weather")), "{answer}");
+    let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    assert!(["Rome", "Ur"].contains(&arguments["city"].as_str().unwrap()));
+    let messages = json!([
+        {"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"},
+    ]);
+    let rendered = server.post("/apply-template", &json!({"messages": messages, "tools": tools})).ok();
+    let prompt = rendered["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("<|im_start|>system\n# Tools\n\n"), "{prompt}");
+    assert!(prompt.contains("<|im_start|>assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "), "{prompt}");
+    assert!(prompt.ends_with("<|im_start|>user\n<tool_response>\nsunny\n</tool_response><|im_end|>\n<|im_start|>assistant\n"), "{prompt}");
 }

@@ -46,7 +46,7 @@ enum Source {
     Lines,
     /// A template with special tokens between segments of an answer.
     Segments,
-    /// A template of RWKV-7 G1, whose answers are one text.
+    /// A template of RWKV-7 G1 or ChatML, whose answers are one text.
     Text,
 }
 
@@ -92,7 +92,8 @@ impl Question {
                         if let Some(begun) = begun {
                             parts = begun.append_to_parts(parts, lead);
                         }
-                        (encode(&parts, vocab)?, Source::Segments)
+                        let source = if options.has_plain_answers() { Source::Text } else { Source::Segments };
+                        (encode(&parts, vocab)?, source)
                     }
                 };
                 let start = ReplyStart::after(&opening);

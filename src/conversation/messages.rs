@@ -65,7 +65,7 @@ impl InMessages {
     fn answer(&mut self, core: &mut Core, history: &[Message], on_part: &mut OnPart<'_>) -> Result<Answered> {
         let FormatKind::Messages(messages) = &self.format.kind else { unreachable!("a conversation in messages has a template") };
         let Messages { template, generation } = messages.as_ref().clone();
-        let is_rwkv = messages.is_rwkv();
+        let (is_rwkv, is_plain) = (messages.is_rwkv(), messages.has_plain_answers());
         let question = Question::with_vocab(&core.vocab, &self.format, history)?;
         let prompt = question.tokens.clone();
         if let Some(context) = core.model().context().filter(|&context| prompt.len() >= context) {
@@ -108,7 +108,7 @@ impl InMessages {
         core.draws = core.draws.wrapping_add(1 + made.len() as u64);
         let ReadAnswer { text, thought, has_stopped, segments, calls, .. } = reader.end(&mut hear);
         let declared = Declared::in_messages(history);
-        let (added, calls) = match is_rwkv {
+        let (added, calls) = match is_plain {
             true => {
                 let said = Some(Message::assistant(text.as_str())).filter(|said| !said.content.is_empty() || calls.is_empty());
                 let called = calls.iter().map(|call| Message::call(&call.name, &call.arguments));
@@ -124,10 +124,10 @@ impl InMessages {
             }
         };
         let finish = if has_stopped { Finish::Stop } else { finish };
-        // A GLM's interrupted tool call is dropped; an RWKV model's `calls` are complete. An answer with neither text nor calls is kept only if it
+        // A GLM's interrupted tool call is dropped; calls in plain answers are complete. An answer with neither text nor calls is kept only if it
         // has no thought and was not interrupted.
         let is_kept = match calls.is_empty() {
-            false => is_rwkv || finish != Finish::Interrupted,
+            false => is_plain || finish != Finish::Interrupted,
             true => !text.is_empty() || (finish != Finish::Interrupted && thought.is_empty()),
         };
         let answer = Answer {

@@ -1,6 +1,7 @@
 //! Differences between model families: special tokens, stop tokens, the token that replaces invalid logits, and the form of a tool call's
 //! arguments.
 
+use super::part::CHATML;
 use super::{Role, call};
 use crate::error::{Error, Result, with_place};
 use crate::vocab::Vocab;
@@ -16,6 +17,8 @@ pub enum Family {
     ChatGlm3,
     /// RWKV-7 G1, without special tokens in prompts.
     Rwkv,
+    /// Qwen2.5 and models made from it.
+    ChatMl,
 }
 
 impl Family {
@@ -24,7 +27,7 @@ impl Family {
         match self {
             Family::Glm4 => &["[gMASK]", "<sop>"],
             Family::ChatGlm3 => &["[gMASK]", "sop"],
-            Family::GlmEdge | Family::Rwkv => &[],
+            Family::GlmEdge | Family::Rwkv | Family::ChatMl => &[],
         }
     }
 
@@ -34,6 +37,7 @@ impl Family {
             Family::Glm4 | Family::GlmEdge => &["<|endoftext|>", "<|user|>", "<|observation|>"],
             Family::ChatGlm3 => &["</s>", "<|user|>", "<|observation|>"],
             Family::Rwkv => &[],
+            Family::ChatMl => &[CHATML[1], "<|endoftext|>"],
         }
     }
 
@@ -50,10 +54,11 @@ impl Family {
     /// # Errors
     /// `Input` if the vocabulary lacks one of these tokens.
     pub(crate) fn check(self, vocab: &Vocab) -> Result<()> {
-        if self == Family::Rwkv {
-            return Ok(());
-        }
-        let roles = [Role::System, Role::Assistant].map(Role::special);
+        let roles = match self {
+            Family::Rwkv => return Ok(()),
+            Family::ChatMl => vec![CHATML[0]],
+            _ => [Role::System, Role::Assistant].map(Role::special).into(),
+        };
         self.prefix().iter().chain(self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
@@ -63,7 +68,7 @@ impl Family {
         match self {
             Family::Glm4 | Family::GlmEdge => Some(198),
             Family::ChatGlm3 => Some(5),
-            Family::Rwkv => None,
+            Family::Rwkv | Family::ChatMl => None,
         }
     }
 
@@ -73,7 +78,7 @@ impl Family {
     /// `Input` if the text cannot be parsed.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
-            Family::Glm4 | Family::GlmEdge | Family::Rwkv => serde_json::from_str(content)
+            Family::Glm4 | Family::GlmEdge | Family::Rwkv | Family::ChatMl => serde_json::from_str(content)
                 .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {}", with_place(&e))).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }
@@ -84,6 +89,6 @@ impl Family {
 pub(super) fn special(vocab: &Vocab, text: &str) -> Result<u32> {
     vocab.special(text).ok_or_else(|| {
         let e = Error::input(format!("the vocabulary has no special token {text}, which the chat template needs"));
-        e.hint("use the vocabulary of the chat model, such as GLM-4's tokenizer.model")
+        e.hint("use the vocabulary of the chat model, such as GLM-4's tokenizer.model, or Qwen's tokenizer.json")
     })
 }

@@ -1,4 +1,4 @@
-//! Chat templates of GLM-4, its relatives and RWKV-7 G1: they turn messages and tools into prompts, and answers into messages and tool
+//! Chat templates of GLM-4, its relatives, RWKV-7 G1 and Qwen: they turn messages and tools into prompts, and answers into messages and tool
 //! calls.
 //!
 //! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's
@@ -8,6 +8,7 @@
 mod answer;
 mod call;
 mod chatglm3;
+mod chatml;
 mod family;
 mod files;
 mod g1;
@@ -25,6 +26,7 @@ pub(crate) mod testing;
 pub use answer::ToolCall;
 pub(crate) use answer::process_segments;
 pub use chatglm3::ChatGlm3;
+pub use chatml::ChatMl;
 pub use family::Family;
 pub use files::Files;
 pub use files::read_whole;
@@ -90,7 +92,7 @@ pub trait Template: Send + Sync {
     }
 }
 
-/// Returns the built-in template for the configuration's `model_type` and the number of embedding rows, or `None` if no built-in template fits.
+/// Returns the built-in template for the model's version (a GLM's `model_type`) and the number of embedding rows, or `None` if no built-in template fits.
 pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
     match (model_type, n_vocab) {
         ("chatglm", 65024) => Some(Arc::new(ChatGlm3)),
@@ -99,6 +101,7 @@ pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
         ("glm", _) => Some(Arc::new(Glm4(Version::Template))),
         ("glm4", _) => Some(Arc::new(Glm4(Version::V0414))),
         ("glm4v", _) => Some(Arc::new(Glm4(Version::Vision))),
+        ("arwkv7" | "qrwkv6", _) => Some(Arc::new(ChatMl)),
         _ => None,
     }
 }

@@ -35,12 +35,15 @@ pub(super) const NEWER: [&str; 12] = [
     "</arg_value>",
 ];
 
+/// ChatML's special tokens around a message.
+pub(super) const CHATML: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
+
 /// Tokens that newer models write around an answer. These tokens are not part of the answer's text.
 pub(super) const AROUND_ANSWERS: [&str; 4] = ["<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>"];
 
 /// Returns the ids and texts of all special tokens in a vocabulary.
 pub(crate) fn specials(vocab: &Vocab) -> Vec<(u32, &'static str)> {
-    let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]).chain(&NEWER).chain(&AROUND_ANSWERS[2..]);
+    let all = GLM4_SPECIAL.iter().chain(&AFTER_GMASK[1..]).chain(&NEWER).chain(&AROUND_ANSWERS[2..]).chain(&CHATML);
     all.filter_map(|text| Some((vocab.special(text)?, *text))).collect()
 }
 
@@ -96,7 +99,7 @@ pub(crate) fn encode_whole(text: &str, vocab: &Vocab) -> Result<Vec<u32>> {
 /// template. `<sop>` and ChatGLM3's `sop` are special only directly after `[gMASK]`. If `finds_newer` is true, the tokens in [`NEWER`] are hidden in
 /// messages, too, so such tokens in `text` are special tokens.
 pub(super) fn split_marked(text: &str, finds_newer: bool) -> Vec<Part> {
-    let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS));
+    let marked = GLM4_SPECIAL.into_iter().filter(|special| special.contains(MARKS)).chain(CHATML);
     let marked: Vec<&'static str> = marked.chain(NEWER.into_iter().filter(|_| finds_newer)).collect();
     let mut parts = split(text, &marked);
     let mut i = 0;

@@ -72,6 +72,13 @@ const FAMILIES: &[VocabFamily] = &[
         origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
     },
     VocabFamily {
+        name: "Qwen2.5",
+        n_vocab: &[151936, 152064],
+        max_id: 151645..=151935,
+        files: &["tokenizer.json"],
+        origin: "https://huggingface.co/Qwen/Qwen2.5-7B-Instruct/resolve/main/tokenizer.json",
+    },
+    VocabFamily {
         name: "GLM-Edge",
         n_vocab: &[59264],
         max_id: 59259..=59263,
@@ -95,6 +102,7 @@ const FAMILIES: &[VocabFamily] = &[
 /// | 50277, 50304 | GPT-NeoX-20B, from `folder` |
 /// | 20096 | MIDI, from `folder` |
 /// | 151552 | GLM-4, from `folder` |
+/// | 151936, 152064 | Qwen2.5, from `folder` |
 /// | 59264 | GLM-Edge, from `folder` |
 /// | 65024 | ChatGLM3, from `folder` |
 /// | other | the only vocabulary file in `folder` |

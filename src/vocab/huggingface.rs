@@ -25,6 +25,9 @@ const MAX_ADDED_BYTES: usize = 1 << 18;
 /// The limit on the bytes of a text. The `tokenizers` crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
+/// The special token by which the vocabulary of a model with ChatML is recognised.
+const CHATML: &str = "<|im_start|>";
+
 /// The tokenizer of the `tokenizers` crate with `SplitSteps` as its pre-tokenizer.
 type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, SplitSteps, PostProcessorWrapper, DecoderWrapper>;
 
@@ -34,12 +37,14 @@ pub(super) struct HuggingFace {
     kind: TokenKind,
     /// The texts and ids of the special tokens, which have no bytes in `table`.
     marks: Vec<(String, u32)>,
+    /// True if `encode` finds no special token in a text. Chat models with ChatML have such a vocabulary: only their template writes special tokens.
+    keeps_apart: bool,
 }
 
 enum TokenKind {
     /// Tokens are bytes. The file has one character per byte, as [`byte_chars`] describes.
     Bytes {
-        /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing.
+        /// The ids of the tokens "\n" and "\n\n". `None` if one of these tokens is missing, or if the pattern keeps two newlines together.
         newlines: Option<[u32; 2]>,
         /// The bytes that have no token. Empty if the file has an `unk_token`. The `tokenizers` crate would drop bytes without a token silently, so a
         /// text with such a byte is an error.
@@ -81,7 +86,7 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
         pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("the pre_tokenizer has an unsupported pattern: {e}")))?;
     }
     let splits_bytes = parts.iter().any(SplitStep::spells_bytes);
-    let (model, table, kind) = match file.model {
+    let (model, table, mut kind) = match file.model {
         TokenizerModel::RwkvTrie(model) => return Ok(Arc::new(rwkv_trie::parse(model, &file.added_tokens)?)),
         TokenizerModel::Bpe(bpe) if splits_bytes => byte_model(bpe, &file.added_tokens)?,
         TokenizerModel::WordLevel(words) if !splits_bytes && file.decoder.is_none() => word_model(words, &file.added_tokens)?,
@@ -99,9 +104,19 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
         let sequence = normalizers::Sequence::new(parts);
         tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer is unsupported: {e}")))?;
     }
-    let marks = file.added_tokens.iter().filter(|added| added.token.special).map(|added| (added.token.content.clone(), added.id)).collect();
+    let marks: Vec<(String, u32)> =
+        file.added_tokens.iter().filter(|added| added.token.special).map(|added| (added.token.content.clone(), added.id)).collect();
     add(&mut tokenizer, file.added_tokens)?;
-    Ok(Arc::new(HuggingFace { tokenizer, table, kind, marks }))
+    let keeps_apart = marks.iter().any(|(text, _)| text == CHATML);
+    tokenizer.set_encode_special_tokens(keeps_apart);
+    // Qwen's pattern keeps two newlines together, also before a letter. GPT-2's pattern takes them apart.
+    if let TokenKind::Bytes { newlines, .. } = &mut kind
+        && let Some([_, two]) = *newlines
+        && tokenizer.encode_fast("\n\nx", false).is_ok_and(|found| found.get_ids().first() == Some(&two))
+    {
+        *newlines = None;
+    }
+    Ok(Arc::new(HuggingFace { tokenizer, table, kind, marks, keeps_apart }))
 }
 
 fn byte_model(bpe: Bpe, added: &[AddedEntry]) -> Result<(ModelWrapper, TokenTable, TokenKind)> {
@@ -258,6 +273,14 @@ impl Scheme for HuggingFace {
             ids.extend([one, one]);
         }
         Ok(ids)
+    }
+
+    fn special(&self, text: &str) -> Option<u32> {
+        self.specials().into_iter().find(|(special, _)| *special == text).map(|(_, id)| id)
+    }
+
+    fn specials(&self) -> Vec<(&str, u32)> {
+        if self.keeps_apart { self.marks() } else { Vec::new() }
     }
 
     fn marks(&self) -> Vec<(&str, u32)> {

@@ -1,6 +1,6 @@
 //! Vocabularies from lists of tokens, types and merges, as GGUF files have them.
 //!
-//! The supported kinds are `rwkv` (greedy longest match), `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX and GLM, and `llama`
+//! The supported kinds are `rwkv` (greedy longest match), `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX, GLM and Qwen2, and `llama`
 //! (SentencePiece). This module must stay independent of files.
 
 #[cfg(test)]
@@ -17,7 +17,8 @@ use super::written::{CONTROL, GLM, NORMAL, USER_DEFINED};
 use super::{Vocab, byte_chars};
 use crate::error::{Error, Result, short};
 use std::sync::Arc;
-use tokenizers::AddedToken;
+use tokenizers::pre_tokenizers::split::SplitPattern;
+use tokenizers::{AddedToken, SplitDelimiterBehavior};
 
 /// A vocabulary as lists. `tokens` and `types` have the same length.
 #[derive(Debug, Clone, Copy, Default)]
@@ -45,6 +46,11 @@ pub struct Lists<'a> {
 /// Splitting rules with GPT-2's pattern, and whether text is normalised (NFC) first. `mpt` and `olmo` are models that share GPT-NeoX-20B's
 /// vocabulary.
 const GPT2: [(&str, bool); 4] = [("gpt-2", false), ("gpt-neox", true), ("mpt", true), ("olmo", true)];
+/// Splitting rules with Qwen2's pattern. The second is the name in models that were made from Qwen2 and DeepSeek-R1.
+const QWEN2: [&str; 2] = ["qwen2", "deepseek-r1-qwen"];
+/// Qwen2's pattern, from its `tokenizer.json`.
+const QWEN2_PATTERN: &str =
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Vocab {
     /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and with
@@ -60,10 +66,23 @@ impl Vocab {
         match (lists.model, lists.pre.unwrap_or_default()) {
             ("rwkv", _) => Ok(Vocab { scheme: Arc::new(rwkv(lists)?) }),
             ("gpt2", pre) if GLM.contains(&pre) => Ok(Vocab { scheme: Arc::new(glm(lists)?) }),
+            ("gpt2", pre) if QWEN2.contains(&pre) => {
+                let pattern = SplitPattern::Regex(QWEN2_PATTERN.into());
+                let split = PreTokenizer::Split { pattern, behavior: SplitDelimiterBehavior::Isolated, invert: false };
+                let bytes = PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(false) };
+                let splits = PreTokenizer::Sequence { pretokenizers: vec![split, bytes] };
+                Ok(Vocab { scheme: huggingface::build(byte_bpe(lists, true, splits))? })
+            }
             ("gpt2", pre) => match GPT2.iter().find(|(name, _)| *name == pre) {
-                Some((_, normalised)) => Ok(Vocab { scheme: huggingface::build(neox(lists, *normalised))? }),
+                Some((_, normalised)) => Ok(Vocab {
+                    scheme: huggingface::build(byte_bpe(
+                        lists,
+                        *normalised,
+                        PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(true) },
+                    ))?,
+                }),
                 None => {
-                    let known: Vec<&str> = GLM.into_iter().chain(GPT2.map(|(name, _)| name)).collect();
+                    let known: Vec<&str> = GLM.into_iter().chain(GPT2.map(|(name, _)| name)).chain(QWEN2).collect();
                     Err(unknown("splitting rule (tokenizer.ggml.pre)", pre, &known.join(", ")))
                 }
             },
@@ -149,8 +168,8 @@ fn llama(lists: &Lists) -> Result<SentencePiece> {
     SentencePiece::from_lists(&sentence_piece::Lists { tokens, types, scores, spaces })
 }
 
-/// Returns the lists as the content of a `tokenizer.json` like GPT-NeoX-20B's. If `normalised` is true, text is normalised (NFC) before it is split.
-fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
+/// Returns the lists as the content of a `tokenizer.json` with byte-level BPE. If `normalised` is true, text is normalised (NFC) before it is split.
+fn byte_bpe(lists: &Lists, normalised: bool, pre_tokenizer: PreTokenizer) -> TokenizerJson {
     let added = |(id, text): (u32, &str), special: bool| AddedEntry { id, token: AddedToken::from(text, special) };
     let mut added_tokens: Vec<AddedEntry> = lists.of_type(CONTROL).map(|token| added(token, true)).collect();
     added_tokens.extend(lists.of_type(USER_DEFINED).map(|token| added(token, false)));
@@ -170,7 +189,7 @@ fn neox(lists: &Lists, normalised: bool) -> TokenizerJson {
     TokenizerJson {
         added_tokens,
         normalizer: normalised.then_some(Normalizer::NFC),
-        pre_tokenizer: Some(PreTokenizer::ByteLevel { add_prefix_space: false, use_regex: Some(true) }),
+        pre_tokenizer: Some(pre_tokenizer),
         decoder: None,
         model: TokenizerModel::Bpe(bpe),
     }

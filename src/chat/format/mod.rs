@@ -12,6 +12,7 @@ mod thinking;
 
 use super::Settings;
 use crate::error::{Error, Result, short};
+use crate::sample::Sampling;
 use crate::session::Model;
 use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Profiles, Template, ToolCall, Version, builtin};
 use crate::vocab::Vocab;
@@ -67,6 +68,11 @@ impl Messages {
         let mut texts = self.template.stops(messages);
         texts.extend(self.generation.stop_strings.iter().cloned());
         texts
+    }
+
+    /// Returns true if an answer is one text, with thoughts and calls in tags. The answers of a GLM consist of segments with special tokens between them.
+    pub fn has_plain_answers(&self) -> bool {
+        matches!(self.template.family(), Family::Rwkv | Family::ChatMl)
     }
 
     /// Returns true for the templates of RWKV-7 G1, whose prompts have no special tokens.
@@ -131,7 +137,8 @@ impl Format {
 }
 
 /// Name and description of the format with a chat template: the checkpoint's own template, or the built-in one for the model.
-const TEMPLATE: (&str, &str) = ("template", "the checkpoint's own template, or the published one of GLM-4 and its relatives");
+const TEMPLATE: (&str, &str) =
+    ("template", "the checkpoint's own template, or the published one of GLM-4, its relatives, ARWKV-7 and QRWKV-6");
 
 impl Format {
     /// Returns the format of a model. GLMs use a template, and so do G1 folders with a `chat_template.jinja`. For any other RWKV model, the size of
@@ -299,7 +306,8 @@ pub(crate) fn vocab_of(model: &Model) -> Result<&Vocab> {
 }
 
 fn has_template(model: &Model) -> bool {
-    model.facts().architecture.starts_with("glm")
+    let facts = model.facts();
+    builtin(facts.version, facts.n_vocab).is_some()
 }
 
 /// Returns a format of lines. Reads the checkpoint's generation settings if the format uses them.
@@ -308,13 +316,19 @@ fn plain(known: &Known, model: &Model) -> Result<Format> {
     Ok(Format { profiles, ..known.format() })
 }
 
-/// Returns the format of a GLM: the checkpoint's own template or else the built-in one, with the checkpoint's generation settings.
+/// Returns the format of a GLM or of a model with ChatML: the checkpoint's own template or else the built-in one, with the checkpoint's generation
+/// settings.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
-    let own = builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of GLM has no built-in chat template"))?;
+    let own =
+        builtin(facts.version, facts.n_vocab).ok_or_else(|| Error::model("this version of the model has no built-in chat template"))?;
     // Only the name distinguishes GLM-Z1 from GLM-4-0414.
     let is_z1 = facts.version == "glm4" && known::words(model.name()).any(|w| w == "z1");
-    let defaults = if is_z1 { GenerationConfig::z1() } else { GenerationConfig::glm() };
+    let defaults = match own.family() {
+        Family::ChatMl => GenerationConfig::of(&Sampling::qwen()),
+        _ if is_z1 => GenerationConfig::z1(),
+        _ => GenerationConfig::glm(),
+    };
     let files = model.folder().map(|folder| Files::read(folder, own.family(), defaults.clone())).transpose()?;
     let (found, generation) = files.map_or((None, defaults), |files| (files.template, files.generation));
     let template: Arc<dyn Template> = match found {

@@ -94,14 +94,18 @@ fn damaged_tokens_are_refused() {
     assert!(lists.refusal().contains("no normal tokens"));
     let lists = Owned { model: "t5", ..lists };
     assert!(lists.refusal().contains(r#"unsupported kind of vocabulary (tokenizer.ggml.model) "t5", expected rwkv, gpt2 or llama"#));
-    let lists = Owned { model: "gpt2", pre: Some("qwen2"), ..lists };
-    assert!(lists.refusal().contains(r#"unsupported splitting rule (tokenizer.ggml.pre) "qwen2", expected glm4, chatglm-bpe, gpt-2"#));
+    let lists = Owned { model: "gpt2", pre: Some("llama-bpe"), ..lists };
+    assert!(lists.refusal().contains(r#"unsupported splitting rule (tokenizer.ggml.pre) "llama-bpe", expected glm4, chatglm-bpe, gpt-2"#));
     assert!(Owned { pre: None, ..lists }.refusal().contains("splitting rule"));
 }
 
 /// Returns the lists of GPT-NeoX's small vocabulary, with three unused ids at its end.
 fn neox() -> Owned {
-    let json = small_bpe();
+    of(&small_bpe(), "olmo")
+}
+
+/// Returns the lists of a `tokenizer.json` with byte-level BPE.
+fn of(json: &serde_json::Value, pre: &'static str) -> Owned {
     let mut tokens = vec![(String::new(), 5); 273];
     for (text, id) in json["model"]["vocab"].as_object().unwrap() {
         tokens[id.as_u64().unwrap() as usize] = (text.clone(), NORMAL);
@@ -111,7 +115,32 @@ fn neox() -> Owned {
         tokens[added["id"].as_u64().unwrap() as usize] = (added["content"].as_str().unwrap().into(), kind);
     }
     let merges = json["model"]["merges"].as_array().unwrap().iter().map(|merge| merge.as_str().unwrap().to_string()).collect();
-    Owned { model: "gpt2", pre: Some("olmo"), tokens, merges }
+    Owned { model: "gpt2", pre: Some(pre), tokens, merges }
+}
+
+#[test]
+fn qwen_agrees_with_its_tokenizer_json() {
+    let mut json = small_bpe();
+    let pattern = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+    json["pre_tokenizer"] = serde_json::json!({"type": "Sequence", "pretokenizers": [
+        {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": false},
+        {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": false, "use_regex": false},
+    ]});
+    json["added_tokens"][1]["content"] = "<|im_start|>".into();
+    json["model"]["vocab"]["<|im_start|>"] = json["model"]["vocab"].as_object_mut().unwrap().remove("<|padding|>").unwrap();
+    let expected = Vocab::parse(json.to_string().as_bytes()).unwrap();
+    for pre in QWEN2 {
+        let vocab = of(&json, pre).vocab().unwrap();
+        assert_eq!((vocab.first_difference(&expected), vocab.special("<|im_start|>")), (None, Some(1)));
+        for text in TEXTS.into_iter().chain(["IT'S 12", "hello\n\n", "\n\nhello", "<|im_start|>hello"]) {
+            assert_eq!(vocab.encode_prompt(text.as_bytes()).unwrap(), expected.encode_prompt(text.as_bytes()).unwrap(), "{text:?}");
+        }
+        // Digits are single, two newlines stay one token also at the end of a prompt, and no text becomes a special token.
+        let [newlines, digits] = ["hello\n\n", "12"].map(|text| vocab.encode_prompt(text.as_bytes()).unwrap().len());
+        assert_eq!((newlines, digits), (2, 2));
+        assert!(!vocab.encode_prompt(b"<|im_start|>hello").unwrap().contains(&1));
+        assert!(vocab.encode_prompt_marked(b"<|im_start|>hello").unwrap().starts_with(&[1]));
+    }
 }
 
 const TEXTS: [&str; 6] =

@@ -193,7 +193,7 @@ fn unsupported_types_are_refused_by_name() {
 
 #[test]
 fn other_architectures_are_refused_by_name() {
-    for architecture in ["llama", "glm4moe", "rwkv6qwen2", "arwkv7", "RWKV7"] {
+    for architecture in ["llama", "glm4moe", "qwen2", "RWKV7"] {
         // The architecture is checked before the types of tensors, which may also be unsupported.
         let file = Gguf::new(architecture).tensor("t", 16, &[256], &[0; 66]).finish();
         let e = parse(&file).err().unwrap();
@@ -201,7 +201,7 @@ fn other_architectures_are_refused_by_name() {
             (
                 e.kind,
                 e.to_string().contains(&format!(
-                    "unsupported architecture {architecture} of this GGUF file, expected rwkv6, rwkv7, chatglm or glm4"
+                    "unsupported architecture {architecture} of this GGUF file, expected rwkv6, rwkv7, arwkv7, rwkv6qwen2, chatglm or glm4"
                 ))
             ),
             (crate::error::Kind::Model, true),
