@@ -68,7 +68,7 @@ pub struct Args {
     quant: Option<String>,
     #[arg(long, value_name = "FILE", help = calibrate_help(), value_hint = ValueHint::FilePath, requires = "quant", hide_short_help = true)]
     calibrate: Option<PathBuf>,
-    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only), or gguf (a GGUF file for llama.cpp; RWKV-6, RWKV-7 and GLM-4)
+    /// Tensor names and axis orders of the output: official (as in RWKV's .pth files), web-rwkv, hf (a Hugging Face folder with config.json and tokenizer.json; RWKV-7 only), or gguf (a GGUF file for llama.cpp; RWKV-6, RWKV-7, ARWKV-7, QRWKV-6 and GLM-4)
     #[arg(long, value_name = "LAYOUT", default_value = "official", value_parser = ["official", "web-rwkv", "hf", "gguf"])]
     layout: String,
     /// Write a folder: the weights in files of at most SIZE (256M, 1G), an index of them, and wingbeat.manifest.json with the SHA-256 of each file. Suits downloads in pieces, as in a browser

@@ -1,7 +1,7 @@
 // The vectors that a recurrence reads for each token (layout: rwkv/wkv), in a storage buffer. Fills the shader slot `feed` on GPUs. The
 // workgroup copies the vectors of STAGE tokens to workgroup memory, because all lanes read all these vectors. The vectors of the next STAGE
 // tokens are loaded into registers while the lanes compute, so that the lanes do not wait for memory.
-import package::constants::{QUARTERS, VECTORS, STAGE, LOADS};
+import package::constants::{ROW, QUARTERS, VECTORS, STAGE, LOADS};
 
 @group(1) @binding(0) var<storage, read> feed: array<vec4<f32>>;
 
@@ -17,7 +17,8 @@ unroll j in LOADS { var<private> next_$j: vec4<f32>; }
 fn prefetch(at: u32, stride: u32, n: u32, lane: u32) {
     unroll j in LOADS {
         if (lane + $ju * LANES) / ELEMENTS < min(n, STAGE) {
-            next_$j = feed[at + (lane + $ju * LANES) / ELEMENTS * stride + (lane + $ju * LANES) % ELEMENTS];
+            let element = (lane + $ju * LANES) % ELEMENTS;
+            next_$j = feed[at + (lane + $ju * LANES) / ELEMENTS * stride + element / QUARTERS * ROW + element % QUARTERS];
         }
     }
 }

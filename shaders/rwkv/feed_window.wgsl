@@ -1,5 +1,7 @@
 // The vectors that a recurrence reads for each token (layout: rwkv/wkv), in a uniform binding. The binding has all tokens of a dispatch. Fills
 // the shader slot `feed` on software adapters. Software adapters read uniform bindings faster than workgroup memory.
+import package::constants::{ROW, QUARTERS};
+
 @group(1) @binding(0) var<uniform> feed: array<vec4<f32>, 4096>;
 
 const LANES: u32 = 8u;
@@ -19,4 +21,4 @@ fn publish(at: u32, stride: u32, lane: u32) {
 
 // Returns element i of the vectors of a token: four floats. `token` is the index of the token, counted from the first token of the last
 // `publish`.
-fn fed(token: u32, i: u32) -> vec4<f32> { return feed[window_at + token * window_stride + i]; }
+fn fed(token: u32, i: u32) -> vec4<f32> { return feed[window_at + token * window_stride + i / QUARTERS * ROW + i % QUARTERS]; }

@@ -8,12 +8,14 @@
 // rows of the state from row `first` on. Row `first` must be the first row of a head. If the run began in an earlier dispatch, its state is
 // already in the page that it writes. After every token, the state is rounded to the format in which it is stored. So results do not depend on
 // how a text is cut into steps.
+// A row of v5 and v6 that is too long for the registers of a lane takes several dispatches, each with some of its columns: the columns of these
+// versions are independent, and y is the sum over all dispatches.
 // Slot feed: rwkv/feed, rwkv/feed_window
 // Slot state: rwkv/state_f16, rwkv/state_f32
 import package::lib::cursor::{n_runs, run_at};
 import package::slot::feed::{LANES, STAGE, fed, prefetch, publish};
 import package::slot::state::{load4, store4, kept};
-import package::constants::{HEAD, QUARTERS, VECTORS, DELTA};
+import package::constants::{HEAD, ROW, QUARTERS, VECTORS, DELTA};
 
 // The number of workgroups of a head.
 const PARTS: u32 = (HEAD + LANES - 1u) / LANES;
@@ -37,6 +39,8 @@ struct Params {
     bonus: u32,
     // Index in `feed` of the first element that this dispatch reads: the first vector of its first token and head.
     feed_at: u32,
+    // The first column that this dispatch takes, in vectors of 4 floats. It takes QUARTERS of the ROW vectors of a row.
+    column: u32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
@@ -56,10 +60,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let row = group.x % PARTS * LANES + lane;
     let inside = row < HEAD;
     let i = params.first + head * HEAD + min(row, HEAD - 1u);
-    let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * QUARTERS;
+    let source = (select(run.page_out, run.page_in, begin == run.first_row) * params.width + i) * ROW + params.column;
     unroll q in QUARTERS { var row_$q = load4(source + $qu); }
 
-    let head_at = params.feed_at + head * VECTORS * QUARTERS;
+    let head_at = params.feed_at + head * VECTORS * ROW;
     prefetch(head_at + (begin - params.first_row) * params.feed_stride, params.feed_stride, end - begin, lane);
     // Loaded one token ahead, so that the lane does not wait for memory.
     var v_next = values[begin * params.values_stride + i];
@@ -79,7 +83,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             var o = 0.0;
             if DELTA == 0u {
                 unroll q in QUARTERS { row_$q = row_$q * fed(j, QUARTERS + $qu) + v * fed(j, 2u * QUARTERS + $qu); }
-                o = s + values[t * params.values_stride + params.bonus + i];
+                if params.column == 0u { o = s + values[t * params.values_stride + params.bonus + i]; } else { o = s + y[t * params.stride + i]; }
             } else {
                 sums = vec4(0.0);
                 unroll q in QUARTERS {
@@ -94,6 +98,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
 
     if !inside { return; }
-    let to = (run.page_out * params.width + i) * QUARTERS;
+    let to = (run.page_out * params.width + i) * ROW + params.column;
     unroll q in QUARTERS { store4(to + $qu, row_$q); }
 }

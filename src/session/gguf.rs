@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::exec::QuantPlan;
 use crate::quant::{FORMATS, Scaling};
 use crate::vocab::{Choice, Vocab};
-use crate::weights::{Calibration, Checkpoint, Conversion, GLM, GgufContent, GgufValue, Glm, check_gguf, convert, read_small};
+use crate::weights::{Calibration, Checkpoint, Conversion, GLM, GgufContent, GgufValue, Glm, STOP_IDS, check_gguf, convert, read_small};
 use serde_json::Value;
 use std::path::Path;
 
@@ -142,6 +142,9 @@ fn special_ids(input: &Checkpoint, glm: Option<&Glm>, vocab: Option<&Vocab>) -> 
             ids.extend(glm.eos.first().map(|end| ("unknown", *end)));
             // The converter sets the beginning only for GLM-4-0414. Prompts do not begin with it.
             ids.extend(glm.eos.first().filter(|_| glm.has_branch_norms()).map(|end| ("bos", *end)));
+        }
+        None if let Some(stops) = input.metadata().get(STOP_IDS) => {
+            ids.extend(["eos", "eot", "eom"].into_iter().zip(crate::weights::ids(stops).unwrap_or_default()));
         }
         None => {
             ids.extend([("bos", 0), ("eos", 0)]);

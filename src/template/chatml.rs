@@ -3,8 +3,8 @@
 //! Tools are described in the system message, and a call is a JSON object in the tags `<tool_call>`. The text about tools equals the published text byte
 //! for byte.
 
+use super::family::CHATML;
 use super::json::{JsonStyle, dumps};
-use super::part::CHATML;
 use super::{Family, Message, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 use serde_json::{Value, json};

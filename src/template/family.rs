@@ -1,11 +1,13 @@
 //! Differences between model families: special tokens, stop tokens, the token that replaces invalid logits, and the form of a tool call's
 //! arguments.
 
-use super::part::CHATML;
 use super::{Role, call};
 use crate::error::{Error, Result, with_place};
 use crate::vocab::Vocab;
 use serde_json::Value;
+
+/// ChatML's special tokens around a message.
+pub(super) const CHATML: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
 /// A family of models with the same special tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! Rendered prompts: special tokens and texts as separate parts, and their ids.
 
 use super::Role;
-use super::family::special;
+use super::family::{CHATML, special};
 use crate::error::Result;
 use crate::vocab::{GLM4_SPECIAL, Vocab};
 
@@ -34,9 +34,6 @@ pub(super) const NEWER: [&str; 12] = [
     "<arg_value>",
     "</arg_value>",
 ];
-
-/// ChatML's special tokens around a message.
-pub(super) const CHATML: [&str; 2] = ["<|im_start|>", "<|im_end|>"];
 
 /// Tokens that newer models write around an answer. These tokens are not part of the answer's text.
 pub(super) const AROUND_ANSWERS: [&str; 4] = ["<answer>", "</answer>", "<|begin_of_box|>", "<|end_of_box|>"];

@@ -8,6 +8,7 @@ mod deep_embed;
 mod deep_embed_qkv;
 mod embed;
 mod head;
+mod head_kernel;
 mod linear_add;
 mod linear_add_sparse;
 mod linear_norm_add;

@@ -8,10 +8,9 @@
 //! tokens (`spans.rs`).
 
 use super::moments;
-use super::stack::{Stack, fuses};
 use super::windows::ALIGN;
-use crate::quant::{Scaling, padded};
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Param, Rows, Run, State, Tape, Var, Vector, WINDOW_BYTES};
+use crate::quant::padded;
+use crate::tape::{Binding, Class, Dispatch, Host, Lowering, Rows, Run, State, Tape, Var, Vector, WINDOW_BYTES};
 use rayon::prelude::*;
 use std::ops::Range;
 
@@ -73,21 +72,6 @@ pub struct Recurrence {
     pub y: Var,
 }
 
-/// How gated linear attention (QRWKV-6) differs from RWKV-6.
-#[derive(Clone, Copy)]
-pub struct Linear {
-    /// The number of heads that share a head of keys and values.
-    pub group: usize,
-    /// The factor of the output, which reads the state after the token, as keys k (1 − w) do. 0 if the output reads the state before the token, and the
-    /// bonus adds the token itself.
-    pub scale: f32,
-}
-
-impl Linear {
-    /// The rule of RWKV itself.
-    pub const NONE: Linear = Linear { group: 1, scale: 0.0 };
-}
-
 /// Index of the column r in the activation `proj`, in all versions of RWKV. The columns k and v follow.
 pub const R: usize = 0;
 pub const K: usize = 1;
@@ -102,31 +86,9 @@ pub fn vars(tape: &mut Tape, rule: StateRule, width: usize, head_size: usize) ->
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// The inputs of the kernel rwkv/head, beside a [`Recurrence`]. The kernel computes low-rank products, recurrence, norm and gate of a head in
-/// one dispatch.
-pub struct HeadKernel<'a> {
-    /// The WGSL module that fills the shader slot `head`.
-    pub module: &'static str,
-    pub proj: Var,
-    /// The low-rank products, which must all read `proj`, or `None` if the word has no such products.
-    pub lora: Option<&'a Stack>,
-    /// For each part of `lora`, the index at which `module` expects its product.
-    pub places: &'a [usize],
-    pub is_first_layer: bool,
-    /// The row of [`Recurrence::vectors`] that holds the constant decay, or `None` if the decay depends on the token.
-    pub decay: Option<usize>,
-    /// How the words of QRWKV-6 differ from RWKV-6.
-    pub linear: Linear,
-    /// The bindings that `module` has in addition to the bindings of rwkv/head.
-    pub bindings: Vec<(&'static str, Binding)>,
-}
-
-/// The number of lanes of the kernel rwkv/head. The kernel has one lane per channel, so this is also the largest head size that it
-/// supports.
-const HEAD_LANES: usize = 64;
-/// The number of units (eight weights) of a low-rank matrix that a lane of rwkv/head loads before it uses the first unit. On GPUs with few
-/// registers, a lane loads one unit of a quantised matrix.
-const AHEAD: usize = 4;
+/// The largest number of columns of a row that a lane of rwkv/wkv keeps in registers on GPUs, for [`StateRule::Decay`]. With 128 columns, the compiler for
+/// Apple's GPUs would keep most of them in memory.
+const COLUMNS: usize = 64;
 /// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
 /// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed_window: the module's constant LANES.
@@ -151,7 +113,7 @@ impl Recurrence {
     }
 
     /// Returns the number of floats from one row of the word's vectors, and of `y`, to the next row.
-    fn stride(&self, tape: &Tape) -> usize {
+    pub fn stride(&self, tape: &Tape) -> usize {
         tape.var_spec(self.y).stride()
     }
 
@@ -175,108 +137,46 @@ impl Recurrence {
         [self.n_heads() as u32, cx.tokens as u32, 1]
     }
 
-    /// Returns one dispatch that computes whole heads. Returns `None` if the step does not fuse dispatches (see [`fuses`]), if a head is
-    /// wider than 64 channels, or if the low-rank matrices are in several pieces.
-    pub fn lower_head(&self, cx: &Lowering<'_>, head: HeadKernel<'_>) -> Option<Dispatch> {
-        let tape = cx.tape;
-        let pieces = head.lora.map(|l| tape.matrix_spec(l.matrix).pieces(cx.caps.max_binding));
-        if !fuses(cx) || self.head_size > HEAD_LANES || pieces.as_ref().is_some_and(|p| p.len() > 1) {
-            return None;
-        }
-        let (stride, proj) = (self.stride(tape), tape.var_spec(head.proj));
-        let mut lora = vec![[0; 4]; 4];
-        let mut modules = vec![("head", head.module.to_string()), self.state_module(tape), cx.caps.reduce()];
-        let (mut weight, mut bias) = (Binding::Nothing, Binding::Nothing);
-        let mut ahead = AHEAD;
-        // Without low-rank matrices, the kernel does not call the following modules. They only fill the shader slots.
-        let mut matrix = vec![("weight", "weight::f16".into()), ("scale", "scale::none".into()), ("matrix", "matrix::rows".into())];
-        if let (Some(stack), Some(pieces)) = (head.lora, &pieces) {
-            let spec = tape.matrix_spec(stack.matrix);
-            for ((segment, piece), place) in stack.segments.iter().zip(&pieces[0].segments).zip(head.places) {
-                let units = spec.parts[segment.part].units();
-                lora[*place] = [piece.codes as u32, units as u32, (segment.x / 4) as u32, piece.scales as u32];
-            }
-            matrix = pieces[0].segments[0].region.modules();
-            // Decoding weights takes registers, and a lane also keeps a row of the state in registers. So the lane then loads only one unit ahead.
-            if pieces[0].format.scaling() != Scaling::None && cx.caps.tuning.few_registers {
-                ahead = 1;
-            }
-            weight = Binding::Piece(stack.matrix, 0);
-            bias = stack.bias.map_or(Binding::Nothing, Binding::Vector);
-        }
-        modules.extend(matrix);
-        // In RWKV-7, the gate is a low-rank product and not a column of `proj`.
-        let gate = self.gate.filter(|g| g.of == head.proj);
-        Some(Dispatch {
-            shader: "rwkv/head",
-            modules,
-            constants: vec![
-                ("HEAD", self.head_size as u32),
-                ("QUARTERS", (self.head_stride() / 4) as u32),
-                ("DELTA", u32::from(self.rule == StateRule::Delta)),
-                ("AHEAD", ahead as u32),
-            ],
-            params: vec![
-                ("width", self.width.into()),
-                ("proj_stride", proj.stride().into()),
-                ("stride", stride.into()),
-                ("r", proj.column(R).into()),
-                ("k", proj.column(K).into()),
-                ("v", proj.column(V).into()),
-                ("g", gate.map_or(0, |g| proj.column(g.column)).into()),
-                ("is_gated", self.gate.is_some().into()),
-                ("is_normed", self.norm.is_some().into()),
-                ("norm", self.norm.map_or(0, |norm| norm.row * stride).into()),
-                ("eps", self.norm.map_or(0.0, |norm| norm.eps).into()),
-                ("first_layer", head.is_first_layer.into()),
-                ("decay", head.decay.map_or(0, |row| row * stride).into()),
-                ("group", head.linear.group.into()),
-                ("scale", head.linear.scale.into()),
-                ("lora", Param::Rows(lora)),
-            ],
-            bindings: [
-                ("vectors", self.vectors()),
-                ("bias", bias),
-                ("proj", Binding::Var(head.proj)),
-                ("state", Binding::State(self.state)),
-                ("y", Binding::Var(self.y)),
-                ("w0", weight),
-            ]
-            .into_iter()
-            .chain(head.bindings)
-            .collect(),
-            grid: [self.n_heads() as u32, cx.runs as u32, 1],
-        })
-    }
-
     /// Returns the dispatches of the recurrence, then one dispatch for the norm and the gate. In RWKV-7, this last dispatch also adds the bonus.
     pub fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let mut dispatches = match (self.lower_spans(cx), cx.caps.class) {
             (Some(spans), _) => spans.into(),
-            (None, Class::Groups) => vec![self.part(cx, 0..cx.tokens, 0..self.n_heads(), Feed::Storage)],
+            (None, Class::Groups) => {
+                let columns = match self.rule {
+                    StateRule::Decay => COLUMNS,
+                    StateRule::Delta => self.head_stride(),
+                };
+                let parts = (0..self.head_stride()).step_by(columns);
+                parts
+                    .map(|first| {
+                        self.part(cx, 0..cx.tokens, 0..self.n_heads(), first..(first + columns).min(self.head_stride()), Feed::Storage)
+                    })
+                    .collect()
+            }
             (None, Class::Lanes) => self.windows(cx),
         };
         dispatches.push(self.out(cx));
         dispatches
     }
 
-    /// Returns the dispatch of the recurrence for a range of the step's rows and a range of heads.
-    fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, feed: Feed) -> Dispatch {
+    /// Returns the dispatch of the recurrence for a range of the step's rows, of heads and of the columns of a head, with padding.
+    fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, columns: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
-        let at = rows.start * spec.stride() + heads.start * n_vectors * self.head_stride();
+        let at = rows.start * spec.stride() + heads.start * n_vectors * self.head_stride() + columns.start;
         let (source, module, feed_at, lanes) = match feed {
             Feed::Storage => (Binding::Var(self.feed), "rwkv::feed", at, ROWS),
             Feed::Window => (Binding::VarWindow(self.feed, at / ALIGN * ALIGN * 4), "rwkv::feed_window", at % ALIGN, WINDOW_ROWS),
         };
         let mut constants = vec![
             ("HEAD", size as u32),
-            ("QUARTERS", (self.head_stride() / 4) as u32),
+            ("ROW", (self.head_stride() / 4) as u32),
+            ("QUARTERS", (columns.len() / 4) as u32),
             ("VECTORS", n_vectors as u32),
             ("DELTA", u32::from(self.rule == StateRule::Delta)),
         ];
         if let Feed::Storage = feed {
-            let elements = n_vectors * self.head_stride() / 4;
+            let elements = n_vectors * columns.len() / 4;
             let stage = (STAGE_BYTES / 16 / elements).clamp(1, STAGE);
             constants.extend([("STAGE", stage as u32), ("LOADS", (stage * elements).div_ceil(ROWS) as u32)]);
         }
@@ -294,6 +194,7 @@ impl Recurrence {
                 ("stride", cx.tape.var_spec(self.y).stride().into()),
                 ("bonus", values.column(BONUS).into()),
                 ("feed_at", (feed_at / 4).into()),
+                ("column", (columns.start / 4).into()),
             ],
             bindings: vec![
                 ("values", Binding::Var(self.values)),
@@ -312,11 +213,18 @@ impl Recurrence {
         let window = WINDOW_BYTES / 4;
         let rows = window / cx.tape.var_spec(self.feed).stride();
         if rows > 0 {
-            return (0..cx.tokens).step_by(rows).map(|t| self.part(cx, t..t + rows, 0..n_heads, Feed::Window)).collect();
+            return (0..cx.tokens)
+                .step_by(rows)
+                .map(|t| self.part(cx, t..t + rows, 0..n_heads, 0..self.head_stride(), Feed::Window))
+                .collect();
         }
         // A window begins at a multiple of the alignment, so up to ALIGN floats before the first vector are wasted.
         let heads = (window - ALIGN) / (self.rule.n_vectors() * self.head_stride());
-        let of_row = |t: usize| (0..n_heads).step_by(heads).map(move |h| self.part(cx, t..t + 1, h..n_heads.min(h + heads), Feed::Window));
+        let of_row = |t: usize| {
+            (0..n_heads)
+                .step_by(heads)
+                .map(move |h| self.part(cx, t..t + 1, h..n_heads.min(h + heads), 0..self.head_stride(), Feed::Window))
+        };
         (0..cx.tokens).flat_map(of_row).collect()
     }
 
@@ -399,8 +307,8 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. Leaves out the norm
-    /// or the gate if there is none.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. Without a
+    /// norm or a gate, its part is left out.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);

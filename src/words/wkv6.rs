@@ -10,7 +10,8 @@
 //!
 //!   S = S diag(w) + v (k (1 − w))ᵀ   y = scale S r   out = y ⊙ g
 
-use super::recurrence::{self, BONUS, Gate, GroupNorm, HeadKernel, HeadTask, K, Linear, R, Recurrence, StateRule, V, column};
+use super::head_kernel::{HeadKernel, Linear};
+use super::recurrence::{self, BONUS, Gate, GroupNorm, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::decay;
@@ -46,7 +47,7 @@ pub enum Decay {
     LowRank { part: MatrixPart, bias: Vector, column: usize },
 }
 
-/// The arguments of [`Tape::wkv_linear`], except the projections. Source: QRWKV-6; the scale is that of llama.cpp's `rwkv6qwen2`, 1 / √head_size.
+/// The arguments of [`Tape::wkv_linear`], except the projections. Source: llama.cpp's `rwkv6qwen2`, whose scale is 1 / √head_size.
 pub struct WkvLinear {
     pub head_size: usize,
     /// The number of heads that share a head of keys and values.

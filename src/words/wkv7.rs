@@ -6,7 +6,8 @@
 //! r, k, v, w, a, g and y are `[T, C]`. T is the number of tokens, C the width of the time mix. k_k, k_a and r_k are weight vectors `[C]`, mix
 //! is a column of low-rank outputs, GN the norm of each head.
 
-use super::recurrence::{self, BONUS, Gate, GroupNorm, HeadKernel, HeadTask, K, Linear, R, Recurrence, StateRule, V, column};
+use super::head_kernel::{HeadKernel, Linear};
+use super::recurrence::{self, BONUS, Gate, GroupNorm, HeadTask, K, R, Recurrence, StateRule, V, column};
 use super::spans::steps;
 use super::stack::{Activation, Segment, Stack, Store};
 use super::state_rows::delta;

@@ -49,8 +49,9 @@ impl GgufTensor {
 
 /// Returns the error for a tensor for which llama.cpp has no name.
 pub fn unnamed(name: &str) -> Error {
-    let e = Error::usage("the layout gguf has no name for this tensor: it holds plain models of RWKV-6, RWKV-7 and GLM-4")
-        .at(format!("tensor {name}"));
+    let e =
+        Error::usage("the layout gguf has no name for this tensor: it holds plain models of RWKV-6, RWKV-7, ARWKV-7, QRWKV-6 and GLM-4")
+            .at(format!("tensor {name}"));
     e.hint("leave out `layout`")
 }
 

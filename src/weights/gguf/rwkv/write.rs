@@ -1,10 +1,10 @@
-//! Describes RWKV-6 and RWKV-7 models in the terms of llama.cpp, with the reader's tables of names.
+//! Describes models of RWKV-6, RWKV-7, ARWKV-7 and QRWKV-6 in the terms of llama.cpp, with the reader's tables of names.
 
 use super::super::model::{GgufModel, GgufTensor, Precision, matrix, size, unnamed};
 use super::super::value::GgufValue;
-use super::{Heads, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
+use super::{Heads, IN_QWEN, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
 use crate::error::{Error, Result};
-use crate::weights::{Checkpoint, GROUP_NORM_EPS, LAYER_NORM_EPS, layer_of};
+use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, layer_of};
 
 /// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this one.
 const CONTEXT: usize = 1 << 20;
@@ -13,22 +13,27 @@ const GROUP_NORM: f32 = 64e-5;
 /// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the others with the type of the large matrices.
 const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2"];
 
-/// Describes a checkpoint of RWKV-6 or RWKV-7.
+/// Describes a checkpoint of one of these models.
 ///
 /// # Errors
 ///
 /// `Usage` if llama.cpp has no architecture for the model. `Model` if a tensor is missing or has an unsupported shape.
 pub fn model(input: &Checkpoint) -> Result<GgufModel> {
     let has = |name: &str| input.shape(name).is_some();
-    let version = match (has("blocks.0.att.time_maa_w1"), has("blocks.0.att.r_k")) {
-        (true, _) => &VERSIONS[0],
-        (false, true) => &VERSIONS[1],
-        (false, false) => {
-            let e = Error::usage("the layout gguf exists for RWKV-6, RWKV-7 and GLM-4 only").at(input.location());
+    let architecture = match (has("blocks.0.att.time_maa_w1"), has("blocks.0.att.r_k"), has("blocks.0.ffn.gate.weight")) {
+        (true, _, false) => "rwkv6",
+        (true, _, true) => "rwkv6qwen2",
+        (false, true, false) => "rwkv7",
+        (false, true, true) => "arwkv7",
+        (false, false, _) => {
+            let e = Error::usage("the layout gguf exists for RWKV-6, RWKV-7, ARWKV-7, QRWKV-6 and GLM-4 only").at(input.location());
             return Err(e.hint("leave out `layout`"));
         }
     };
-    if let Some((_, missing)) = TOP.iter().find(|(_, name)| !has(name)) {
+    let version = VERSIONS.iter().find(|version| version.architecture == architecture).expect("the table has all architectures");
+    // The body of Qwen2 has no norm after the embedding, and norms without biases.
+    let is_needed = |name: &str| !version.is_in_qwen() || !(name.contains(".ln0.") || name.ends_with(".bias"));
+    if let Some((_, missing)) = TOP.iter().find(|(_, name)| is_needed(name) && !has(name)) {
         return Err(Error::model("the tensor is missing, and the layout gguf needs it")
             .at(format!("tensor {missing}"))
             .at(input.location())
@@ -42,6 +47,10 @@ pub fn model(input: &Checkpoint) -> Result<GgufModel> {
 }
 
 impl RwkvVersion {
+    fn is_in_qwen(&self) -> bool {
+        IN_QWEN.contains(&self.architecture)
+    }
+
     /// Returns the tensors of the file that contain or begin with the official tensor `official`. The list is empty for a tensor that the model does
     /// not use, and for the later parts of a fused tensor.
     fn of(&self, official: &str, input: &Checkpoint) -> Result<Vec<GgufTensor>> {
@@ -115,9 +124,12 @@ fn swapped(shape: &[usize]) -> Vec<usize> {
 /// Returns the metadata of a model, without the architecture's name in the keys.
 fn sizes(version: &RwkvVersion, input: &Checkpoint) -> Result<Vec<(&'static str, GgufValue)>> {
     let [n_vocab, width] = matrix(input, "emb.weight")?;
-    let is_v6 = version.unused.is_empty();
-    let [_, head_size] = matrix(input, if is_v6 { "blocks.0.att.time_faaaa" } else { "blocks.0.att.r_k" })?;
-    let [ffn, _] = matrix(input, "blocks.0.ffn.key.weight")?;
+    let (is_v6, is_in_qwen) = (version.unused.is_empty(), version.is_in_qwen());
+    let [_, head_size] = match input.metadata().get(HEAD_SIZE).and_then(|size| size.parse().ok()) {
+        Some(size) if is_in_qwen && is_v6 => [0, size],
+        _ => matrix(input, if is_v6 { "blocks.0.att.time_faaaa" } else { "blocks.0.att.r_k" })?,
+    };
+    let [ffn, _] = matrix(input, if is_in_qwen { "blocks.0.ffn.gate.weight" } else { "blocks.0.ffn.key.weight" })?;
     let [_, attention] = matrix(input, "blocks.0.att.output.weight")?;
     if attention != width {
         let text = format!("the layout gguf needs an attention as wide as the model, found {attention} and {width} channels");
@@ -137,17 +149,20 @@ fn sizes(version: &RwkvVersion, input: &Checkpoint) -> Result<Vec<(&'static str,
         ("block_count", size(n_layers)?),
         ("feed_forward_length", size(ffn)?),
         ("attention.head_count", GgufValue::U32(0)), // llama.cpp reads this key, but RWKV does not use it
-        ("attention.layer_norm_epsilon", GgufValue::F32(eps)),
+        (if is_in_qwen { "attention.layer_norm_rms_epsilon" } else { "attention.layer_norm_epsilon" }, GgufValue::F32(eps)),
         ("wkv.head_size", size(head_size)?),
-        ("token_shift_count", GgufValue::U32(2)),
+        ("token_shift_count", GgufValue::U32(if is_in_qwen { 1 } else { 2 })),
         ("vocab_size", size(n_vocab)?),
     ];
     match is_v6 {
         true => sizes.extend([
             ("time_mix_extra_dim", size(rank("time_maa_w1")? / version.fused.len())?),
             ("time_decay_extra_dim", size(rank("time_decay_w1")?)?),
-            // The numbers between blocks are F32 in llama.cpp and do not overflow, so no matrix is divided.
-            ("rescale_every_n_layers", GgufValue::U32(0)),
+            match is_in_qwen {
+                true => ("attention.head_count_kv", size(matrix(input, "blocks.0.att.key.weight")?[0] / head_size.max(1))?),
+                // The numbers between blocks are F32 in llama.cpp and do not overflow, so no matrix is divided.
+                false => ("rescale_every_n_layers", GgufValue::U32(0)),
+            },
         ]),
         false => {
             let value = if n_layers > 1 { "v1" } else { "a1" };

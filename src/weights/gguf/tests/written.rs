@@ -155,7 +155,7 @@ fn a_model_without_a_place_in_llama_cpp_is_refused() {
     };
     for version in ["v4", "v5.2"] {
         let input = Checkpoint::open(&put(&dir, "old.pth", &as_pth(&official(version)))).unwrap();
-        assert!(refusal(&input).contains("old.pth: the layout gguf exists for RWKV-6, RWKV-7 and GLM-4 only"));
+        assert!(refusal(&input).contains("old.pth: the layout gguf exists for RWKV-6, RWKV-7, ARWKV-7, QRWKV-6 and GLM-4 only"));
     }
     let with = |name: &str| {
         let mut model = filled(v7(true));
