@@ -8,8 +8,9 @@ use std::sync::Arc;
 use wingbeat::low_level::arch::{Arwkv7, Base, Blueprint, Qrwkv6, QwenBody, Ranks};
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::Sampling;
-use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session};
+use wingbeat::low_level::session::{GgufVocab, Limits, Model, ModelSource, Options, Session, convert_gguf};
 use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout};
 
 /// A model of seeded weights, with its official logits.
 struct Made {
@@ -72,6 +73,28 @@ fn logits_and_greedy_texts_are_the_official_ones() {
                 session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
             assert_eq!(made.tokens, golden.greedy, "{name}, {how}");
         }
+    }
+}
+
+/// Files of llama.cpp have other names and orientations. `tools/golden-qwen.py` compares the reader with files that llama.cpp reads.
+#[test]
+fn a_gguf_file_has_the_same_logits() {
+    for Made { name, blueprint, golden } in all() {
+        let folder = tempfile::tempdir().unwrap();
+        let [path, gguf, quantised] = ["made.safetensors", "made.gguf", "quantised.gguf"].map(|file| folder.path().join(file));
+        made::write(&*blueprint, &path);
+        let input = Checkpoint::open(&path).unwrap();
+        let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
+        convert_gguf(&input, &gguf, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap();
+        let expected = logits_of(&open(&path, &options("cpu")), &golden.tokens);
+        let model = open(&gguf, &options("cpu"));
+        assert_eq!((model.facts().architecture, &model.facts().stop_ids), (blueprint.facts().architecture, &vec![1]));
+        assert!(logits_of(&model, &golden.tokens) == expected, "{name}");
+        // Types of blocks stay as they are.
+        let plan = "q8_0".parse().unwrap();
+        convert_gguf(&Checkpoint::open(&gguf).unwrap(), &quantised, &GgufVocab::Without, Some(&plan), &what, &mut |_, _| ()).unwrap();
+        let error = nmse(&logits_of(&open(&quantised, &options("cpu")), &golden.tokens), &golden.logits);
+        assert!((1e-7..1e-2).contains(&error), "{name}: {error:.1e}");
     }
 }
 

@@ -61,8 +61,12 @@ impl RwkvVersion {
         }
         let parts = layer_of(official).and_then(|block| Some((block, official.strip_prefix(&format!("blocks.{block}."))?)));
         let Some((block, part)) = parts else { return Err(unnamed(official)) };
-        if let Some((stem, end)) = part.rsplit_once('.').and_then(|(stem, end)| Some((KEPT.iter().find(|(_, name)| *name == stem)?.0, end)))
-        {
+        // The norm before the ffn has two names in GGUF. The later one in the table belongs to the body of Qwen2.
+        let kept = |stem: &str| {
+            let mut known = KEPT.iter().filter(|(_, name)| *name == stem).map(|(name, _)| *name);
+            if self.is_in_qwen() { known.last() } else { known.next() }
+        };
+        if let Some((stem, end)) = part.rsplit_once('.').and_then(|(stem, end)| Some((kept(stem)?, end))) {
             return Ok(vec![GgufTensor::kept(format!("blk.{block}.{stem}.{end}"), official, shape)]);
         }
         match self.fused.iter().position(|name| *name == part) {
