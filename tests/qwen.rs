@@ -10,7 +10,8 @@ use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{GgufVocab, Limits, Model, ModelSource, Options, Session, convert_gguf};
 use wingbeat::low_level::tape::{Caps, Class};
-use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, read_safetensors, write_safetensors};
 
 /// A model of seeded weights, with its official logits.
 struct Made {
@@ -95,6 +96,58 @@ fn a_gguf_file_has_the_same_logits() {
         convert_gguf(&Checkpoint::open(&gguf).unwrap(), &quantised, &GgufVocab::Without, Some(&plan), &what, &mut |_, _| ()).unwrap();
         let error = nmse(&logits_of(&open(&quantised, &options("cpu")), &golden.tokens), &golden.logits);
         assert!((1e-7..1e-2).contains(&error), "{name}: {error:.1e}");
+    }
+}
+
+/// A folder of `RwkvHybridForCausalLM` has Qwen2's names, a configuration with Qwen2's number of heads, and tensors that the model does not use.
+#[test]
+fn a_folder_of_hugging_face_has_the_same_logits() {
+    for Made { name, blueprint, golden } in all().into_iter().filter(|made| made.name.starts_with("arwkv7")) {
+        let folder = tempfile::tempdir().unwrap();
+        let (path, theirs) = (folder.path().join("made.safetensors"), folder.path().join("theirs"));
+        made::write(&*blueprint, &path);
+        std::fs::create_dir(&theirs).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
+        let (tensors, _) = read_safetensors(&bytes).unwrap();
+        let renamed = |name: &str| {
+            let name = name.replace("blocks.", "model.layers.").replace("emb.weight", "model.embed_tokens.weight");
+            let name =
+                name.replace(".ln1.", ".input_layernorm.").replace(".ln2.", ".post_attention_layernorm.").replace("ln_out.", "model.norm.");
+            let name = ["gate", "up", "down"]
+                .iter()
+                .fold(name, |name, part| name.replace(&format!(".ffn.{part}."), &format!(".mlp.{part}_proj.")));
+            name.replace(".att.", ".self_attn.time_mixer.").replace("head.weight", "lm_head.weight")
+        };
+        let entry = |name: String, shape: &[usize], bytes: &[u8]| {
+            let bytes = bytes.to_vec();
+            let data =
+                move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
+            NewTensor { name, dtype: DType::F16, shape: shape.to_vec(), data: Box::new(data) }
+        };
+        let mut written: Vec<NewTensor<'_>> = tensors.iter().map(|(name, t)| entry(renamed(name), &t.1, &t.2)).collect();
+        // Layer 0 has a value residual that it does not use, and all layers have x_g.
+        written.extend([("v0", vec![1, 1, 128]), ("v1", vec![128, 7]), ("v2", vec![7, 128])].map(|(part, shape)| {
+            let n: usize = shape.iter().product();
+            entry(format!("model.layers.0.self_attn.time_mixer.{part}"), &shape, &vec![60; 2 * n])
+        }));
+        if name == "arwkv7-bare" {
+            written.extend((0..3).map(|i| entry(format!("model.layers.{i}.self_attn.time_mixer.x_g"), &[1, 1, 128], &[60; 256])));
+        }
+        write_safetensors(&theirs.join("model.safetensors"), &Default::default(), written, &mut |_, _| ()).unwrap();
+        let config = r#"{"model_type": "rwkv_hybrid", "architectures": ["RwkvHybridForCausalLM"], "hidden_size": 128, "intermediate_size": 200,
+            "num_hidden_layers": 3, "vocab_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "num_wkv_heads": 2, "head_size": 64,
+            "head_size_divisor": 8, "rms_norm_eps": 1e-6, "eos_token_id": 1, "wkv_version": 7, "tie_word_embeddings": false}"#;
+        std::fs::write(theirs.join("config.json"), config).unwrap();
+        let model = open(&theirs, &options("cpu"));
+        assert_eq!((model.facts().architecture, &model.facts().stop_ids), ("arwkv7", &vec![1]));
+        let expected = logits_of(&open(&path, &options("cpu")), &golden.tokens);
+        assert!(logits_of(&model, &golden.tokens) == expected, "{name}");
+        // llama.cpp's file has no x_g without a gate.
+        let gguf = folder.path().join("made.gguf");
+        let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
+        convert_gguf(&Checkpoint::open(&theirs).unwrap(), &gguf, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap();
+        let x_g = Checkpoint::open(&gguf).unwrap().names().any(|name| name.ends_with(".x_g"));
+        assert_eq!((x_g, logits_of(&open(&gguf, &options("cpu")), &golden.tokens) == expected), (name == "arwkv7", true), "{name}");
     }
 }
 

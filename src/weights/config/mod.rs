@@ -148,7 +148,7 @@ mod tests {
 
     #[test]
     fn other_models_are_refused_by_name() {
-        for name in ["rwkv", "rwkv5", "rwkv6", "rwkv7", "RWKV7", "rwkv7_fla", "rwkv_v6", "rwkv-x070", "rwkv5-world"] {
+        for name in ["rwkv", "rwkv5", "rwkv6", "rwkv7", "RWKV7", "rwkv7_fla", "rwkv_v6", "rwkv-x070", "rwkv5-world", "rwkv_hybrid"] {
             parse(format!(r#"{{"model_type":"{name}"}}"#).as_bytes()).unwrap();
         }
         let others = ["llama", "qwen2", "rwkv6qwen2", "arwkv7", "rwkv7_hybrid", "rwkv7llama", "mamba", ""];

@@ -1,6 +1,6 @@
 //! Reads the `config.json` of an RWKV model.
 
-use super::{GROUP_NORM_EPS, LAYER_NORM_EPS, ModelConfig, Shapes, agree, no_config};
+use super::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, ModelConfig, STOP_IDS, Shapes, agree, no_config};
 use crate::error::{Error, Result, with_place};
 use serde::Deserialize;
 use serde_json::{Map, Value};
@@ -24,7 +24,17 @@ pub(in crate::weights) struct RwkvConfig {
     gate_low_rank_dim: Option<u64>,
     norm_eps: Option<f64>,
     layer_norm_epsilon: Option<f64>,
+    rms_norm_eps: Option<f64>,
+    eos_token_id: Option<StopIds>,
     tie_word_embeddings: Option<bool>,
+}
+
+/// One id or several ids of tokens that end a text.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+enum StopIds {
+    One(u32),
+    Many(Vec<u32>),
 }
 
 impl RwkvConfig {
@@ -48,13 +58,19 @@ impl ModelConfig for RwkvConfig {
         agree("hidden_size", self.hidden_size, emb.map(|s| s[1]), "emb.weight")?;
         agree("vocab_size", self.vocab_size, emb.map(|s| s[0]), "emb.weight")?;
         let rows = |name: &str| shapes.matrix(name).map(|s| s[0]);
-        let (att, ffn) = ("blocks.0.att.key.weight", "blocks.0.ffn.key.weight");
+        let gate = "blocks.0.ffn.gate.weight";
+        let is_in_qwen = rows(gate).is_some();
+        let (att, ffn) = ("blocks.0.att.key.weight", if is_in_qwen { gate } else { "blocks.0.ffn.key.weight" });
         agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
         agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
         agree("num_hidden_layers", self.num_hidden_layers, shapes.n_layer(), "the file")?;
 
         let r_k = shapes.matrix("blocks.0.att.r_k");
         let mut metadata = BTreeMap::new();
+        if is_in_qwen {
+            agree("head_size", self.head_size, r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
+            return self.in_qwen();
+        }
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
         }
@@ -85,6 +101,29 @@ impl ModelConfig for RwkvConfig {
     }
 }
 
+impl RwkvConfig {
+    /// Returns the metadata of a model in the body of Qwen2. Its `num_attention_heads` counts the heads of the Qwen2 from which the model was made.
+    fn in_qwen(&self) -> Result<BTreeMap<String, String>> {
+        let mut metadata = BTreeMap::new();
+        if let Some(eps) = self.rms_norm_eps {
+            metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
+        }
+        if let Some(divisor) = self.head_size_divisor {
+            metadata.insert(GROUP_NORM_EPS.to_string(), number((divisor * divisor) as f64 * 1e-5)?);
+        }
+        if let Some(size) = self.head_size {
+            metadata.insert(HEAD_SIZE.to_string(), size.to_string());
+        }
+        let ids = match &self.eos_token_id {
+            Some(StopIds::One(id)) => vec![*id],
+            Some(StopIds::Many(ids)) => ids.clone(),
+            None => vec![],
+        };
+        metadata.insert(STOP_IDS.to_string(), ids.iter().map(u32::to_string).collect::<Vec<_>>().join(","));
+        Ok(metadata)
+    }
+}
+
 /// Formats an epsilon with the digits of f32: 64 × 1e-5 is `0.00064`.
 fn number(eps: f64) -> Result<String> {
     let narrow = eps as f32;
@@ -94,9 +133,12 @@ fn number(eps: f64) -> Result<String> {
     Ok(narrow.to_string())
 }
 
-/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types. Returns false for hybrids with other words in the type, such as
-/// `rwkv6qwen2` and `arwkv7`.
+/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types, and for `rwkv_hybrid`, the type of ARWKV-7. Returns false for other hybrids,
+/// such as `rwkv6qwen2`.
 pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
+    if model_type == "rwkv_hybrid" {
+        return true;
+    }
     let lower = model_type.to_lowercase();
     let Some(rest) = lower.strip_prefix("rwkv") else { return false };
     rest.split(['_', '-', '.', ' ']).all(|part| ["", "fla", "hf", "world"].contains(&part) || is_version(part))

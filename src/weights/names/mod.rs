@@ -8,6 +8,7 @@ mod decoder;
 mod fla;
 pub(super) mod glm;
 mod hf;
+mod hybrid;
 mod web;
 
 pub(super) use decoder::to_decoder;
@@ -32,6 +33,8 @@ pub(super) enum NameStyle {
     Decoder,
     /// Names of RWKV-7 in flash-linear-attention, where a low-rank pair is two Linear layers.
     Fla,
+    /// Names of ARWKV-7 in its Hugging Face folders.
+    Hybrid,
     /// Names of ChatGLM's own code, where q, k and v are one fused tensor.
     ChatGlm,
 }
@@ -45,6 +48,7 @@ impl NameStyle {
             NameStyle::Hf => "hf",
             NameStyle::Decoder => "decoder",
             NameStyle::Fla => "fla",
+            NameStyle::Hybrid => "hybrid",
             NameStyle::ChatGlm => "chatglm",
         }
     }
@@ -105,6 +109,9 @@ pub(super) fn rwkv_adapter(tensors: Vec<LocatedTensor>, facts: &Facts, has: &dyn
 
 /// Returns the tensors of an RWKV model with canonical names and orientations, and the style of the file.
 pub(super) fn rwkv(mut tensors: Vec<LocatedTensor>, facts: &Facts) -> Result<(Vec<TensorSlot>, NameStyle)> {
+    if hybrid::recognises(&tensors) {
+        return Ok((hybrid::slots(tensors), NameStyle::Hybrid));
+    }
     strip_prefixes(&mut tensors);
     if decoder::recognises(&tensors) {
         return Ok((decoder::slots(tensors), NameStyle::Decoder));

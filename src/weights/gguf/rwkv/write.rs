@@ -64,7 +64,7 @@ impl RwkvVersion {
         // The norm before the ffn has two names in GGUF. The later one in the table belongs to the body of Qwen2.
         let kept = |stem: &str| {
             let mut known = KEPT.iter().filter(|(_, name)| *name == stem).map(|(name, _)| *name);
-            if self.is_in_qwen() { known.last() } else { known.next() }
+            if self.is_in_qwen() { known.next_back() } else { known.next() }
         };
         if let Some((stem, end)) = part.rsplit_once('.').and_then(|(stem, end)| Some((kept(stem)?, end))) {
             return Ok(vec![GgufTensor::kept(format!("blk.{block}.{stem}.{end}"), official, shape)]);
@@ -102,7 +102,9 @@ impl RwkvVersion {
     /// Returns the fused tensor of a block's lerp vectors of `width` numbers. The last vectors of the list may be missing in the model.
     fn fused(&self, block: usize, width: usize, input: &Checkpoint) -> Result<GgufTensor> {
         let sources: Vec<String> = self.fused.iter().map(|name| format!("blocks.{block}.{name}")).collect();
-        let has = |name: &String| input.shape(name).is_some();
+        // Files of ARWKV-7 have x_g also without a gate, but llama.cpp then expects five vectors.
+        let is_gated = !self.is_in_qwen() || input.shape(&format!("blocks.{block}.att.g1")).is_some();
+        let has = |name: &String| input.shape(name).is_some() && (is_gated || !name.ends_with(".att.x_g"));
         let n = sources.iter().rposition(has).map_or(0, |last| last + 1).max(self.fused_least);
         if let Some(missing) = sources[..n].iter().find(|name| !has(name)) {
             return Err(Error::model("the tensor is missing, and the layout gguf needs it")
