@@ -124,7 +124,7 @@ fn a_folder_of_hugging_face_has_the_same_logits() {
                 move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
             NewTensor { name, dtype: DType::F16, shape: shape.to_vec(), data: Box::new(data) }
         };
-        let mut written: Vec<NewTensor<'_>> = tensors.iter().map(|(name, t)| entry(renamed(name), &t.1, &t.2)).collect();
+        let mut written: Vec<NewTensor<'_>> = tensors.iter().map(|(name, t)| entry(renamed(name), &t.1, t.2)).collect();
         // Layer 0 has a value residual that it does not use, and all layers have x_g.
         written.extend([("v0", vec![1, 1, 128]), ("v1", vec![128, 7]), ("v2", vec![7, 128])].map(|(part, shape)| {
             let n: usize = shape.iter().product();
