@@ -86,8 +86,8 @@ impl Blueprint for Arwkv7 {
         let mut v_first = None;
         let base = &self.body.base;
         let mix = TimeMix { base, ranks: self.ranks, is_normed: self.is_normed };
-        base.record(t, |t, layer, x| {
-            let v = mix.record(t, layer, x, v_first, |_| ());
+        base.record(t, &mut |t, layer, x| {
+            let v = mix.record(t, layer, x, v_first, &mut |_| ());
             if v_first.replace(v).is_none() {
                 t.carry(v);
             }

@@ -109,7 +109,7 @@ impl Blueprint for Qrwkv6 {
     }
 
     fn record(&self, t: &mut Tape) {
-        self.body.base.record(t, |t, layer, x| {
+        self.body.base.record(t, &mut |t, layer, x| {
             self.time_mix(t, layer, x);
             self.body.mlp(t, layer, x);
         });

@@ -64,7 +64,7 @@ impl QwenBody {
     /// Records x += W_down (silu(W_gate x̂) ⊙ W_up x̂), x̂ = RMS(x).
     pub fn mlp(&self, t: &mut Tape, l: &Layer<'_>, x: Var) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
-        let norm = l.norm_and(t, "ln2", []);
+        let norm = l.norm_and(t, "ln2", vec![]);
         let part = |name: &str, rows, columns| MatrixPart::new(l.name(&format!("ffn.{name}.weight")), rows, columns);
         let y = t.swiglu("ffn", x, norm, part("gate", f, c), part("up", f, c));
         t.linear_add(part("down", c, f).of(MatrixKind::Value).wide(), y, x);

@@ -79,7 +79,7 @@ impl Blueprint for Rwkv4 {
     }
 
     fn record(&self, t: &mut Tape) {
-        self.0.record(t, |t, layer, x| self.block(t, layer, x));
+        self.0.record(t, &mut |t, layer, x| self.block(t, layer, x));
     }
 }
 

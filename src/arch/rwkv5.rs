@@ -99,7 +99,7 @@ impl Blueprint for Rwkv5 {
     }
 
     fn record(&self, t: &mut Tape) {
-        self.base.record(t, |t, layer, x| self.block(t, layer, x));
+        self.base.record(t, &mut |t, layer, x| self.block(t, layer, x));
     }
 }
 

@@ -106,7 +106,7 @@ impl Blueprint for Rwkv6 {
     }
 
     fn record(&self, t: &mut Tape) {
-        self.base.record(t, |t, layer, x| self.block(t, layer, x));
+        self.base.record(t, &mut |t, layer, x| self.block(t, layer, x));
     }
 }
 
@@ -152,7 +152,7 @@ pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, [mix_rank, deca
     let mut projections: Vec<Projection> = projected.into_iter().zip([Mix::R, Mix::K, Mix::V, Mix::G]).map(of).collect();
     let decay = Projected { matrix: l.reduce("time_decay_w1", decay_rank), activation: Activation::Tanh, bias: None };
     projections.push(of((decay, Mix::W)));
-    let ln1 = l.norm_and(t, "ln1", [l.att("time_maa_x")]);
+    let ln1 = l.norm_and(t, "ln1", vec![l.att("time_maa_x")]);
     let lerp = DdLerp {
         rank: mix_rank,
         w1: l.name("att.time_maa_w1"),

@@ -167,10 +167,10 @@ impl Blueprint for Rwkv7 {
 
     fn record(&self, t: &mut Tape) {
         let (mut v_first, mut x0) = (None, None);
-        self.base.record(t, |t, layer, x| {
+        self.base.record(t, &mut |t, layer, x| {
             let deep_embed = self.deep_embed.map(|rank| (rank, *x0.get_or_insert_with(|| layer.embedding(t))));
             let mix = TimeMix { base: &self.base, ranks: self.ranks, is_normed: true };
-            let v = mix.record(t, layer, x, v_first, |t| {
+            let v = mix.record(t, layer, x, v_first, &mut |t| {
                 if let Some((attention, (_, x0))) = self.attention.zip(deep_embed) {
                     attention.record(t, &self.base, layer, x0, x);
                 }
@@ -238,7 +238,7 @@ pub struct TimeMix<'a> {
 impl TimeMix<'_> {
     /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0: later layers mix it into their own
     /// v. Calls `between` after the projections: from there on, the time mix does not read x, so `between` may record words that change x.
-    pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: impl FnOnce(&mut Tape)) -> Var {
+    pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: &mut dyn FnMut(&mut Tape)) -> Var {
         let (base, ranks) = (self.base, self.ranks);
 
         // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights of the

@@ -180,17 +180,17 @@ impl Base {
     }
 
     /// Declares a norm over the width C. `parts` are weight and bias, then further vectors that a word reads. The bias of an RMS norm is zero.
-    pub fn norm(&self, t: &mut Tape, parts: impl IntoIterator<Item = VectorPart>) -> Norm {
-        let vectors = t.vectors(self.n_embd, parts.into_iter().collect());
+    pub fn norm(&self, t: &mut Tape, parts: Vec<VectorPart>) -> Norm {
+        let vectors = t.vectors(self.n_embd, parts);
         if self.has_rms_norms { Norm::rms(vectors, self.layer_norm_eps) } else { Norm::layer(vectors, self.layer_norm_eps) }
     }
 
     /// Records `x = LN0(E[token])`, or without a norm if the model has none, calls `block` for each layer, then records `logits = W LN_out(x)`. A model that computes vectors or scores has no
     /// matrix W, and its tape ends with LN_out(x).
-    pub fn record(&self, t: &mut Tape, mut block: impl FnMut(&mut Tape, &Layer<'_>, Var)) {
+    pub fn record(&self, t: &mut Tape, block: &mut dyn FnMut(&mut Tape, &Layer<'_>, Var)) {
         t.ends_hidden |= self.purpose != Purpose::Logits;
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
-        let ln0 = self.has_ln0.then(|| self.norm(t, self.norm_parts("blocks.0.ln0")));
+        let ln0 = self.has_ln0.then(|| self.norm(t, self.norm_parts("blocks.0.ln0").into()));
         let x = t.embed(table, ln0);
         t.carry(x);
         for index in 0..self.n_layer {
@@ -198,7 +198,7 @@ impl Base {
             block(t, &Layer { base: self, index, table, ln0 }, x);
         }
         t.begin_layer();
-        let ln_out = self.norm(t, self.norm_parts("ln_out"));
+        let ln_out = self.norm(t, self.norm_parts("ln_out").into());
         t.head(x, ln_out, MatrixPart::new("head.weight", self.n_vocab, self.n_embd), None);
     }
 }
@@ -250,8 +250,9 @@ impl Layer<'_> {
     }
 
     /// Declares the norm that [`Tape::norm_shift_linear`] takes: the layer's norm `name`, and `mixes`, the vectors of lerp weights.
-    pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: impl IntoIterator<Item = VectorPart>) -> Norm {
-        self.base.norm(t, self.base.norm_parts(&self.name(name)).into_iter().chain(mixes))
+    pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: Vec<VectorPart>) -> Norm {
+        let parts = self.base.norm_parts(&self.name(name)).into_iter().chain(mixes).collect();
+        self.base.norm(t, parts)
     }
 
     /// Returns an empty list, to which [`Lerps::project`] adds projections. Each projection reads a lerp between the normalised x of this token and
