@@ -1,10 +1,9 @@
 //! Tests RWKV-7b (DeepEmbed attention) with a small model of seeded weights. `tools/golden-rwkv7b.py` makes the same weights and runs the
 //! official demo. The model has a recurrent state and a KV cache.
 
-use crate::support::{Golden, adapter, caps, devices, draws_ahead, logits_of, made, nmse, one_by_one, options, read, unwatched};
+use crate::support::{Golden, adapter, caps, draws_ahead, kernel_cases, logits_of, made, nmse, one_by_one, options, read, unwatched};
 use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use wingbeat::chat::Format;
 use wingbeat::conversation::Conversation;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, Request};
@@ -13,7 +12,7 @@ use wingbeat::low_level::exec::DeviceChoice;
 use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{Finish, Limits, Model, ModelSource, Options, PartOn, Session};
-use wingbeat::low_level::tape::{Caps, Class};
+use wingbeat::low_level::tape::Class;
 
 /// Writes the model of the golden logits into a new folder.
 fn written() -> (tempfile::TempDir, PathBuf) {
@@ -57,21 +56,10 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
 fn logits_and_greedy_texts_are_the_official_ones() {
     let Some(golden) = Golden::of_made("made-rwkv7b") else { return };
     let (_folder, path) = written();
-    let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
-    if let Some(adapter) = adapter() {
-        let base = Device::open(&adapter, true).unwrap();
-        // A `max_binding` of 20 000 bytes splits every table and matrix into several pieces.
-        for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
-            for batch_invariant in [false, true] {
-                let mut options = options("gpu");
-                options.deterministic = batch_invariant;
-                options.context = Some(256);
-                options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, batch_invariant, ..caps(base.caps.clone(), class) })));
-                cases.push((format!("{class:?}, {max_binding}, invariant: {batch_invariant}"), options));
-            }
+    for (name, mut options) in kernel_cases() {
+        if options.gpu.is_some() {
+            options.context = Some(256);
         }
-    }
-    for (name, mut options) in cases {
         let model = open(&path, &options);
         assert_eq!((model.facts().architecture, model.facts().version), ("rwkv7", "x070b"));
         let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));

@@ -1,10 +1,9 @@
 //! Tests RWKV-7a (DeepEmbed) with a small model of seeded weights. `tools/golden-rwkv7a.py` makes the same weights and runs the official
 //! implementation.
 
-use crate::support::{Golden, adapter, caps, devices, logits_of, made, nmse, one_by_one, options, unwatched};
+use crate::support::{Golden, adapter, caps, kernel_cases, logits_of, made, nmse, one_by_one, options, unwatched};
 use std::ops::{ControlFlow, Range};
 use std::path::Path;
-use std::sync::Arc;
 use wingbeat::low_level::arch::{Base, Ranks, Rwkv7};
 use wingbeat::low_level::exec::DeviceChoice;
 use wingbeat::low_level::exec::gpu::Device;
@@ -33,20 +32,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("made.safetensors");
     write(&path);
-    let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
-    if let Some(adapter) = adapter() {
-        let base = Device::open(&adapter, true).unwrap();
-        // A `max_binding` of 20 000 bytes splits every table and matrix into several pieces.
-        for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
-            for batch_invariant in [false, true] {
-                let mut options = options("gpu");
-                options.deterministic = batch_invariant;
-                options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, batch_invariant, ..caps(base.caps.clone(), class) })));
-                cases.push((format!("{class:?}, {max_binding}, invariant: {batch_invariant}"), options));
-            }
-        }
-    }
-    for (name, options) in cases {
+    for (name, options) in kernel_cases() {
         let model = open(&path, &options);
         assert_eq!((model.facts().architecture, model.facts().version), ("rwkv7", "x070a"));
         let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));

@@ -1,15 +1,12 @@
 //! Tests the models with a time mix of RWKV in the body of Qwen2: ARWKV-7, with and without gate and group norm, and QRWKV-6. Their weights are seeded.
 //! `tools/golden-qwen.py` makes the same weights, and compares llama.cpp's logits with the formulas in float64.
 
-use crate::support::{Golden, adapter, caps, devices, logits_of, made, nmse, one_by_one, options, score};
+use crate::support::{Golden, devices, kernel_cases, logits_of, made, nmse, one_by_one, options, score};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::sync::Arc;
 use wingbeat::low_level::arch::{Arwkv7, Base, Blueprint, Qrwkv6, QwenBody, Ranks};
-use wingbeat::low_level::exec::gpu::Device;
 use wingbeat::low_level::sample::Sampling;
 use wingbeat::low_level::session::{GgufVocab, Limits, Model, ModelSource, Options, Session, convert_gguf};
-use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, read_safetensors, write_safetensors};
 
@@ -46,20 +43,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("made.safetensors");
         made::write(&*blueprint, &path);
-        let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
-        if let Some(adapter) = adapter() {
-            let base = Device::open(&adapter, true).unwrap();
-            // A `max_binding` of 20 000 bytes splits every matrix into several pieces.
-            for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
-                for batch_invariant in [false, true] {
-                    let mut options = options("gpu");
-                    options.deterministic = batch_invariant;
-                    options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, batch_invariant, ..caps(base.caps.clone(), class) })));
-                    cases.push((format!("{class:?}, {max_binding}, invariant: {batch_invariant}"), options));
-                }
-            }
-        }
-        for (how, options) in cases {
+        for (how, options) in kernel_cases() {
             let model = open(&path, &options);
             assert_eq!((model.facts().architecture, &model.facts().stop_ids), (blueprint.facts().architecture, &vec![1]));
             let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));

@@ -58,6 +58,24 @@ pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
     Arc::new(device)
 }
 
+/// Returns the default options of every device, and options for a GPU with each class of kernels, with and without batch invariance, each with a name.
+#[allow(dead_code, reason = "the tests of the front ends compare no kernels")]
+pub fn kernel_cases() -> Vec<(String, Options)> {
+    let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
+    let Some(adapter) = adapter() else { return cases };
+    let base = Device::open(&adapter, true).unwrap();
+    // A `max_binding` of 20 000 bytes splits every table and matrix into several pieces.
+    for (class, max_binding) in [(Class::Groups, 128 << 20), (Class::Groups, 20_000), (Class::Lanes, 128 << 20)] {
+        for batch_invariant in [false, true] {
+            let mut options = options("gpu");
+            options.deterministic = batch_invariant;
+            options.gpu = Some(Arc::new(base.with_caps(Caps { max_binding, batch_invariant, ..caps(base.caps.clone(), class) })));
+            cases.push((format!("{class:?}, {max_binding}, invariant: {batch_invariant}"), options));
+        }
+    }
+    cases
+}
+
 pub fn options(device: &str) -> Options {
     let mut options = Options::default();
     options.device = device.parse().unwrap();

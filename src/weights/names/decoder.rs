@@ -2,7 +2,7 @@
 //!
 //! Values and orientations are the same as in the official `.pth`. Vectors of C elements have the shape `[C]` instead of `[1, 1, C]`.
 
-use super::{block_and_part, outside, restore_row, with_part_renamed, zip};
+use super::{block_and_part, renamed};
 use crate::weights::TensorSlot;
 use crate::weights::located::LocatedTensor;
 
@@ -31,20 +31,8 @@ pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
 }
 
 /// Returns the tensors under their canonical names.
-pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
-    for t in &mut tensors {
-        t.name = official(&t.name);
-        restore_row(t);
-    }
-    let swapped = vec![false; tensors.len()];
-    zip(tensors, swapped)
-}
-
-/// Converts a name of this style to the official name. Prefixes that wrappers such as DDP add must already be stripped. An unknown name stays
-/// unchanged.
-fn official(name: &str) -> String {
-    let Some((number, part)) = block_and_part(name) else { return outside(name) };
-    format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))
+pub(super) fn slots(tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
+    renamed(tensors, &PARTS)
 }
 
 /// Converts an official name to the full name in this style, such as `model.layers.0.mlp.key.weight`. Returns `None` if the style has no such
@@ -68,8 +56,8 @@ pub(in crate::weights) fn to_decoder(name: &str) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::bare;
     use super::super::tests::{names, tensor};
+    use super::super::{bare, official};
     use super::*;
 
     #[test]
@@ -90,7 +78,7 @@ mod tests {
             ("lm_head.weight", "head.weight"),
             ("optimizer.step", "optimizer.step"),
         ] {
-            assert_eq!(official(theirs), ours);
+            assert_eq!(official(theirs, &PARTS), ours);
             let written = to_decoder(ours).map(|name| bare(&name, &[]).to_string());
             let is_written = !theirs.contains("up_proj") && !theirs.contains("down_proj") && ours != "optimizer.step";
             assert_eq!(written.as_deref() == Some(theirs), is_written, "{ours} is written as {written:?}");

@@ -2,7 +2,7 @@
 //!
 //! Values and orientations equal the official ones of RWKV-7.
 
-use super::{bare, block_and_part, outside, restore_row, with_part_renamed, zip};
+use super::{bare, block_and_part, renamed};
 use crate::weights::TensorSlot;
 use crate::weights::located::LocatedTensor;
 
@@ -23,17 +23,8 @@ pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
 
 /// Returns the tensors under their canonical names. Prefixes that wrappers add are stripped.
 pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
-    for t in &mut tensors {
-        t.name = official(bare(&t.name, &[]));
-        restore_row(t);
-    }
-    let swapped = vec![false; tensors.len()];
-    zip(tensors, swapped)
-}
-
-fn official(name: &str) -> String {
-    let Some((number, part)) = block_and_part(name) else { return outside(name) };
-    format!("blocks.{number}.{}", with_part_renamed(part, &PARTS))
+    tensors.iter_mut().for_each(|t| t.name = bare(&t.name, &[]).to_string());
+    renamed(tensors, &PARTS)
 }
 
 #[cfg(test)]

@@ -144,6 +144,23 @@ fn zip(tensors: Vec<LocatedTensor>, swapped: Vec<bool>) -> Vec<TensorSlot> {
     tensors.into_iter().zip(swapped).map(|(located, swapped)| TensorSlot { located, swapped }).collect()
 }
 
+/// Converts a name to the official name. `parts` are pairs (prefix within a layer, official prefix), of which the first match is used. Prefixes that
+/// wrappers such as DDP add must already be stripped. An unknown name stays unchanged.
+fn official(name: &str, parts: &[(&str, &str)]) -> String {
+    let Some((number, part)) = block_and_part(name) else { return outside(name) };
+    format!("blocks.{number}.{}", with_part_renamed(part, parts))
+}
+
+/// Returns tensors whose values and orientations are official under their [`official`] names.
+fn renamed(mut tensors: Vec<LocatedTensor>, parts: &[(&str, &str)]) -> Vec<TensorSlot> {
+    for t in &mut tensors {
+        t.name = official(&t.name, parts);
+        restore_row(t);
+    }
+    let swapped = vec![false; tensors.len()];
+    zip(tensors, swapped)
+}
+
 /// Strips wrappers' prefixes if some stripped names are names of RWKV. Otherwise, all names stay unchanged.
 fn strip_prefixes(tensors: &mut [LocatedTensor]) {
     let known = |name: &str| {
