@@ -143,17 +143,16 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, scale: impl Fn(V, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
-        // The distance is a whole number of strips, so that every cache line is prefetched equally early.
+        // A strip is read row beside row, but prefetched in the order of memory, which the CPU's own prefetching follows. The last rows begin far
+        // into the strip, so the whole strip is prefetched before it is read.
         let ahead = AHEAD.next_multiple_of(R * r.row_bytes);
         let end = r.width.min(first + r.depth);
         // SAFETY: `call` has checked the lengths of the slices. Fetches may be of any address.
         unsafe {
             let mut sums = [[V::splat(0.0); R]; T];
             for block in (first..end).step_by(WEIGHTS_PER_BLOCK) {
-                for i in strip..strip + R {
-                    let at = i * r.row_bytes + block / WEIGHTS_PER_BLOCK * block_bytes + ahead;
-                    isa::prefetch(r.codes.as_ptr().wrapping_add(at), block_bytes);
-                }
+                let at = strip * r.row_bytes + ahead + block / WEIGHTS_PER_BLOCK * R * block_bytes;
+                isa::prefetch(r.codes.as_ptr().wrapping_add(at), R * block_bytes);
                 let end = end.min(block + WEIGHTS_PER_BLOCK);
                 let mut column = block;
                 if V::REGISTER >= C::SIGNED_FROM {

@@ -133,8 +133,7 @@ pub trait SimdVector: Copy {
     unsafe fn total(self) -> f32;
 }
 
-/// Prefetches `n` bytes at `address` into the second-level cache, on x86-64 only. The address may be invalid. The first-level cache would allow
-/// fewer fetches at a time.
+/// Prefetches `n` bytes at `address` into the first-level cache, on x86-64 only. The address may be invalid.
 #[inline(always)]
 pub fn prefetch(address: *const u8, n: usize) {
     const LINE_BYTES: usize = 64;
@@ -142,7 +141,7 @@ pub fn prefetch(address: *const u8, n: usize) {
         #[cfg(target_arch = "x86_64")]
         // SAFETY: every x86-64 has this instruction, and it ignores addresses that cannot be read.
         unsafe {
-            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T1 }>(address.wrapping_add(line).cast());
+            std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(address.wrapping_add(line).cast());
         }
         #[cfg(not(target_arch = "x86_64"))]
         let _ = (address, line);
