@@ -31,6 +31,7 @@ fn write_glm(folder: &Path) {
         eos: vec![],
         pad: None,
         labels: vec![],
+        flash: None,
     };
     made::write(&Glm4 { n_layer: 1, n_embd: 16, n_ffn: 24, n_vocab: N_VOCAB, labels: None, config }, &folder.join("model.safetensors"));
     let config = json!({

@@ -147,6 +147,7 @@ impl Architecture for Glm4Arch {
             eos: vec![151329, 151336, 151338],
             pad: Some(151329),
             labels: vec![],
+            flash: None,
         };
         let later = Glm { rope_theta: 1e4, rms_norm_eps: 1e-5, ..first.clone() };
         let (n_vocab, config) = if size.ends_with("0414") {

@@ -54,7 +54,7 @@ pub use fetch::FetchedTensors;
 pub(crate) use gguf::shared_name;
 pub(crate) use gguf::write::{check as check_gguf, names as gguf_names};
 pub use gguf::{GgufContent, GgufValue, TokenLists};
-pub use glm::{GLM, Glm};
+pub use glm::{FLASH, Flash, GLM, Glm};
 pub(crate) use index::read_small;
 pub(crate) use kinds::EXPECTED;
 pub use layout::Layout;

@@ -89,6 +89,7 @@ fn model(model_type: &str) -> Glm4 {
         eos: vec![],
         pad: None,
         labels: vec![],
+        flash: None,
     };
     Glm4 { n_layer: 2, n_embd: 16, n_ffn: 24, n_vocab: 16, labels: None, config }
 }

@@ -1,14 +1,14 @@
 //! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`, and the vision models
-//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read).
+//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read). [`flash`](super::flash) reads the further keys of `glm4_moe_lite`.
 //!
 //! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
 //! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
 
 use super::keys::{ConfigKeys, missing, unsupported};
-use super::{ModelConfig, Shapes, agree};
+use super::{ModelConfig, Shapes, agree, flash};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
-use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, VISION};
+use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, FLASH, VISION};
 use std::collections::BTreeMap;
 
 /// The id of the default padding token in `transformers`. If the vocabulary is too small for this id, the model has no padding token.
@@ -19,15 +19,15 @@ const DEFAULT_PAD: u32 = 151329;
 pub(in crate::weights) struct GlmConfig {
     pub glm: Glm,
     pub is_tied: bool,
-    width: SizeKey,
-    vocab: SizeKey,
-    n_layer: SizeKey,
-    n_ffn: SizeKey,
+    pub(super) width: SizeKey,
+    pub(super) vocab: SizeKey,
+    pub(super) n_layer: SizeKey,
+    pub(super) n_ffn: SizeKey,
 }
 
 /// A key of the configuration and its value, which is a size.
 #[derive(Debug, Clone, Copy)]
-struct SizeKey(&'static str, usize);
+pub(super) struct SizeKey(pub &'static str, pub usize);
 
 /// The types of vision models whose text half is supported. The text half of each such model has the type [`VISION_TEXT`].
 const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
@@ -71,7 +71,9 @@ impl GlmConfig {
         // Older releases of `transformers` wrote the keys of a vision model's text half at the top level.
         let whole = keys;
         let keys = if is_vision { keys.object("text_config")?.unwrap_or(keys) } else { keys };
-        for key in ["quantization_bit", "num_nextn_predict_layers"] {
+        // GLM-4.7-Flash runs without its layers that predict further tokens.
+        let further = Some("num_nextn_predict_layers").filter(|_| model_type != Some(FLASH));
+        for key in further.into_iter().chain(["quantization_bit"]) {
             if let Some(n) = keys.number(key)?.filter(|n| *n != 0.0) {
                 return Err(unsupported(format!("the configuration sets {key} to {n}, expected 0 or no such key")));
             }
@@ -84,6 +86,7 @@ impl GlmConfig {
         let rope = Rope::read(keys)?;
         let config = match model_type {
             Some("chatglm") => chatglm(keys),
+            Some(FLASH) => flash::read(keys, &rope),
             Some(_) if is_vision => text_half(keys, whole, rope),
             Some(other) => transformers(keys, other, rope),
             None => Err(missing("model_type")),
@@ -93,13 +96,20 @@ impl GlmConfig {
 
     /// Checks that the tensors' sizes equal the sizes in this configuration.
     pub(super) fn check(&self, shapes: &Shapes) -> Result<()> {
-        let (emb, up) = ("model.embed_tokens.weight", "model.layers.0.mlp.gate_up_proj.weight");
+        let emb = "model.embed_tokens.weight";
+        let (up, n_parts) = match &self.glm.flash {
+            Some(flash) => {
+                let dense = flash.dense.iter().position(|dense| *dense).unwrap_or(0);
+                (format!("model.layers.{dense}.mlp.gate_proj.weight"), 1)
+            }
+            None => ("model.layers.0.mlp.gate_up_proj.weight".to_string(), 2),
+        };
         let is = |SizeKey(key, configured): SizeKey, found: Option<usize>, place: &str| agree(key, Some(configured as u64), found, place);
         let table = shapes.matrix(emb);
         is(self.width, table.map(|s| s[1]), emb)?;
         is(self.vocab, table.map(|s| s[0]), emb)?;
         is(self.n_layer, shapes.n_layer(), "the file")?;
-        is(self.n_ffn, shapes.matrix(up).map(|s| s[0] / 2), up)
+        is(self.n_ffn, shapes.matrix(&up).map(|s| s[0] / n_parts), &up)
     }
 }
 
@@ -134,6 +144,7 @@ fn chatglm(keys: ConfigKeys) -> Result<GlmConfig> {
         eos: keys.ids("eos_token_id")?.unwrap_or_default(),
         pad: one(keys, "pad_token_id")?,
         labels: keys.labels()?,
+        flash: None,
     };
     let is_other = keys.get("num_layers").is_none() && keys.get("num_hidden_layers").is_some();
     let n_layer = if is_other { "num_hidden_layers" } else { "num_layers" };
@@ -168,6 +179,7 @@ fn transformers(keys: ConfigKeys, model_type: &str, rope: Rope) -> Result<GlmCon
         eos: keys.ids("eos_token_id")?.unwrap_or_else(|| DEFAULT_EOS.into_iter().filter(|id| has(*id)).collect()),
         pad: if keys.is_null("pad_token_id") { None } else { one(keys, "pad_token_id")?.or(Some(DEFAULT_PAD).filter(|id| has(*id))) },
         labels: keys.labels()?,
+        flash: None,
     };
     let is_tied = keys.flag("tie_word_embeddings")?.unwrap_or(false);
     let (n_layer, n_ffn) = (or("num_hidden_layers", 40)?, or("intermediate_size", 13696)?);
@@ -210,6 +222,7 @@ fn text_half(keys: ConfigKeys, whole: ConfigKeys, rope: Rope) -> Result<GlmConfi
         eos: ids("eos_token_id")?.unwrap_or_else(|| DEFAULT_EOS.into_iter().filter(has).collect()),
         pad: ids("pad_token_id")?.and_then(|ids| ids.first().copied()),
         labels: vec![],
+        flash: None,
     };
     let is_tied = [keys, whole].into_iter().map(|keys| keys.flag("tie_word_embeddings")).find_map(Result::transpose).transpose()?;
     let (n_layer, n_ffn) = (or("num_hidden_layers", 40)?, or("intermediate_size", 13696)?);
@@ -218,8 +231,8 @@ fn text_half(keys: ConfigKeys, whole: ConfigKeys, rope: Rope) -> Result<GlmConfi
 
 /// The settings of rotary embeddings in `transformers`. From version 5 on, a file stores these settings in an object. Older files have
 /// top-level keys. A key in the object takes precedence.
-struct Rope {
-    theta: f64,
+pub(super) struct Rope {
+    pub(super) theta: f64,
     /// The fraction of a head's channels that are rotated. `None` if the key is missing.
     factor: Option<f64>,
     /// The numbers of rotated pairs that use an image's position in time, height and width. A text token has the same position in all three, so these
@@ -252,7 +265,7 @@ impl Rope {
 
     /// Returns the number of rotated channels of a head with `head_size` channels, rounded down, as by Python's `int()`. `default` is the rotated
     /// fraction of a head if the key `partial_rotary_factor` is missing.
-    fn rotary_size(&self, head_size: usize, default: f64) -> Result<usize> {
+    pub(super) fn rotary_size(&self, head_size: usize, default: f64) -> Result<usize> {
         let factor = self.factor.unwrap_or(default);
         if !(factor > 0.0 && factor <= 1.0) {
             return Err(Error::model(format!(

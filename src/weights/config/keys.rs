@@ -29,19 +29,24 @@ impl<'a> ConfigKeys<'a> {
 
     /// Returns a size from 1 to 2²⁴, or `None` if the key is missing. This method and the methods below return a `Model` error for a wrong value.
     pub fn size(&self, key: &str) -> Result<Option<usize>> {
-        self.whole(key, MAX_SIZE)
+        self.whole(key, 1, MAX_SIZE)
+    }
+
+    /// Returns a number of things from 0 to 2²⁴, or `None` if the key is missing.
+    pub fn count(&self, key: &str) -> Result<Option<usize>> {
+        self.whole(key, 0, MAX_SIZE)
     }
 
     /// Returns the length of a context in tokens, or `None` if the key is missing.
     pub fn context(&self, key: &str) -> Result<Option<usize>> {
-        self.whole(key, MAX_CONTEXT as u64)
+        self.whole(key, 1, MAX_CONTEXT as u64)
     }
 
-    /// Returns a whole number from 1 to `most`, or `None` if the key is missing.
-    fn whole(&self, key: &str, most: u64) -> Result<Option<usize>> {
+    /// Returns a whole number from `least` to `most`, or `None` if the key is missing.
+    fn whole(&self, key: &str, least: u64, most: u64) -> Result<Option<usize>> {
         let Some(value) = self.get(key) else { return Ok(None) };
-        let number = value.as_u64().filter(|n| (1..=most).contains(n)).and_then(|n| usize::try_from(n).ok());
-        number.map(Some).ok_or_else(|| unfit(key, &format!("a whole number from 1 to {most}"), value))
+        let number = value.as_u64().filter(|n| (least..=most).contains(n)).and_then(|n| usize::try_from(n).ok());
+        number.map(Some).ok_or_else(|| unfit(key, &format!("a whole number from {least} to {most}"), value))
     }
 
     /// Returns a finite number, or `None` if the key is missing.

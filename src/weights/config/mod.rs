@@ -2,6 +2,7 @@
 //!
 //! A configuration that contradicts the shapes belongs to another model and is refused. Each family of models has one file here.
 
+mod flash;
 pub(super) mod glm;
 pub(super) mod keys;
 pub(super) mod rwkv;
@@ -31,8 +32,7 @@ pub fn ids(text: &str) -> Option<Vec<u32>> {
 
 /// The relatives of GLM-4 that are refused because they have other formulas, as pairs (beginning of the model type, description). The error has the
 /// description of the first pair that matches.
-const REFUSED: [(&str, &str); 10] = [
-    ("glm4_moe_lite", "GLM-4.7-Flash has experts and latent attention (MLA)"),
+const REFUSED: [(&str, &str); 9] = [
     ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts (MoE)"),
     ("glm4v_moe", "GLM-4.5V and GLM-4.6V have experts (MoE)"),
     ("glm_moe_dsa", "GLM-5 has experts and sparse attention"),
@@ -44,8 +44,8 @@ const REFUSED: [(&str, &str); 10] = [
     ("kimi", "Kimi models have experts and latent attention (MLA)"),
 ];
 /// The hint that lists the supported GLM models.
-pub(super) const DENSE: &str =
-    "wingbeat runs these GLM models: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, and GLM-4.1V and GLM-4.6V-Flash without images";
+pub(super) const DENSE: &str = "wingbeat runs these GLM models: GLM-4-9B, GLM-4-32B-0414, GLM-Z1, GLM-Edge, GLM-4.7-Flash, \
+     and GLM-4.1V and GLM-4.6V-Flash without images";
 
 /// The values of a configuration that the loader uses. All other keys are ignored.
 pub(super) trait ModelConfig {
@@ -161,7 +161,6 @@ mod tests {
         }
         for (name, what) in [
             ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts"),
-            ("glm4_moe_lite", "GLM-4.7-Flash has experts and latent attention"),
             ("glm4v_moe", "GLM-4.5V and GLM-4.6V have experts"),
             ("glm_moe_dsa", "GLM-5 has experts"),
             ("glm5_next", "GLM-5 has experts"),

@@ -162,6 +162,7 @@ impl Values<'_> {
             eos,
             pad: id("padding")?,
             labels: vec![],
+            flash: None,
         };
         // In `-hf` models such as glm-4-9b-chat-hf, some keys have other names, so llama.cpp's converter misses them. It then writes defaults: the
         // width as context length, ε = 1e-5, base 10000. The model type of such a file becomes `glm`, so that `Glm::warnings` reports the wrong

@@ -1,9 +1,12 @@
 //! The settings of a GLM that the tensors' shapes do not determine. The settings are read from a `config.json`, from the metadata of a GGUF
 //! file, or from the metadata that `convert` writes.
 
+mod flash;
 mod shapes;
 #[cfg(test)]
 mod tests;
+
+pub use flash::Flash;
 
 use crate::error::{Error, Result, short, with_place};
 use serde::{Deserialize, Serialize};
@@ -12,10 +15,12 @@ use serde::{Deserialize, Serialize};
 pub const GLM: &str = "wingbeat.glm";
 
 /// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, `glm4` for GLM-4-0414 (with two more norms per
-/// layer), and [`VISION`].
-pub(super) const MODEL_TYPES: [&str; 4] = ["chatglm", "glm", "glm4", VISION];
+/// layer), [`VISION`] and [`FLASH`].
+pub(super) const MODEL_TYPES: [&str; 5] = ["chatglm", "glm", "glm4", VISION, FLASH];
 /// The model type of the text half of a model that also reads images, such as GLM-4.1V. The layers of the text half are the layers of `glm4`.
 pub(super) const VISION: &str = "glm4v";
+/// The model type of GLM-4.7-Flash, which has latent attention and experts.
+pub const FLASH: &str = "glm4_moe_lite";
 /// The largest number of rows of a projection. The widest published projection has 6144.
 const MAX_ROWS: usize = 1 << 24;
 /// The largest context length, in tokens.
@@ -37,7 +42,7 @@ pub(super) const OF_ANOTHER: &str = "this configuration belongs to another model
 /// The hyper-parameters of a GLM that the tensors' shapes do not determine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Glm {
-    /// The model type: `chatglm`, `glm`, `glm4` or `glm4v`.
+    /// The model type: `chatglm`, `glm`, `glm4`, `glm4v` or `glm4_moe_lite`.
     pub model_type: String,
     /// The number H of query heads.
     pub n_head: usize,
@@ -62,6 +67,9 @@ pub struct Glm {
     /// The class names of a classifier. The list is empty if the configuration has no class names.
     #[serde(default)]
     pub labels: Vec<String>,
+    /// The settings of latent attention and experts. `None` for all model types but [`FLASH`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flash: Option<Flash>,
 }
 
 impl Glm {
@@ -164,6 +172,17 @@ impl Glm {
         }
         if self.labels.len() > MAX_LABELS || self.labels.iter().any(|label| label.len() > MAX_LABEL) {
             return refuse(format!("expected at most {MAX_LABELS} class names of at most {MAX_LABEL} bytes, found more or longer names"));
+        }
+        match (&self.flash, self.model_type == FLASH) {
+            (Some(flash), true) => flash.check(&self)?,
+            (None, false) => {}
+            (found, _) => {
+                let found = if found.is_some() { "with" } else { "without" };
+                return refuse(format!(
+                    "expected settings of experts with the model_type {FLASH} only, found {} {found} such settings",
+                    self.model_type
+                ));
+            }
         }
         Ok(self)
     }

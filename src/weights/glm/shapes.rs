@@ -15,6 +15,9 @@ impl Glm {
     ///
     /// `Model` if a shape or the presence of a bias or a norm contradicts the configuration.
     pub(in crate::weights) fn check_tensors(&self, slots: &[(String, TensorSlot)]) -> Result<()> {
+        if let Some(flash) = &self.flash {
+            return flash.check_tensors(self, slots);
+        }
         let shape = |name: &str| slots.iter().find(|(n, _)| n == name).map(|(_, slot)| slot.shape());
         let refuse = |text: String, name: &str| Err(Error::model(text).at(format!("tensor {name}")).hint(OF_ANOTHER));
         let width = shape("model.embed_tokens.weight").and_then(|s| s.last().copied());

@@ -37,6 +37,7 @@ fn glm(model_type: &str) -> Glm {
         eos: vec![3, 5],
         pad: Some(3),
         labels: vec![],
+        flash: None,
     }
 }
 

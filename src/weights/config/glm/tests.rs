@@ -60,6 +60,7 @@ fn nine_b(model_type: &str, rope_theta: f64) -> Glm {
         eos: DEFAULT_EOS.to_vec(),
         pad: Some(151329),
         labels: vec![],
+        flash: None,
     }
 }
 
