@@ -75,6 +75,26 @@ impl LocatedTensor {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
+    /// Returns the rows `rows` of the matrix `index` in a stack of matrices, as a matrix called `name`. Unlike in [`rows`](Self::rows), the byte range
+    /// ends with the last row: a file may have thousands of such matrices, and each is read and released alone. The tensor has three dimensions.
+    pub fn matrix(&self, name: String, index: usize, rows: Range<usize>) -> LocatedTensor {
+        let mut stack = self.rows(String::new(), index..index + 1);
+        stack.shape.remove(0);
+        stack.strides.remove(0);
+        stack.only_rows(name, rows)
+    }
+
+    /// Returns a range of rows as [`rows`](Self::rows) does. The byte range ends with the last row.
+    pub fn only_rows(&self, name: String, rows: Range<usize>) -> LocatedTensor {
+        let mut part = self.rows(name, rows);
+        let last = part.shape.iter().zip(&part.strides).try_fold(0usize, |at, (n, s)| at.checked_add(n.saturating_sub(1).checked_mul(*s)?));
+        let n_bytes = last.and_then(|last| part.dtype.bytes_of(last.checked_add(1)?));
+        if let Some(end) = n_bytes.and_then(|n| part.bytes.start.checked_add(n)) {
+            part.bytes.end = part.bytes.end.min(end);
+        }
+        part
+    }
+
     /// Returns a range of rows as a tensor called `name`, over the same bytes of the file. In GGUF types, a row consists of whole blocks, so every
     /// range begins with a block. In a `.pth`, the strides are arbitrary: `view` refuses rows outside of the tensor's storage.
     pub fn rows(&self, name: String, rows: Range<usize>) -> LocatedTensor {

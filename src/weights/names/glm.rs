@@ -1,10 +1,10 @@
 //! The names of GLM. The names in `transformers` are canonical. Names of ChatGLM's own code are converted, and its fused tensors are split into q, k
-//! and v.
+//! and v. [`flash`](super::flash) splits the fused tensors of GLM-4.7-Flash.
 //!
 //! Each of q, k and v is a range of the fused tensor's rows, so no elements are copied. Some files have a table of rotary frequencies (`inv_freq`).
 //! This table is left out, because it is rounded and ignores `rope_ratio`.
 
-use super::{NameStyle, bare, with_part_renamed};
+use super::{NameStyle, bare, flash, with_part_renamed};
 use crate::error::{Error, Result};
 use crate::weights::glm::{OF_ANOTHER, VISION};
 use crate::weights::located::LocatedTensor;
@@ -39,6 +39,7 @@ pub(in crate::weights) fn recognises(tensors: &[LocatedTensor]) -> bool {
     tensors.iter().any(is_table)
         || any("self_attention.query_key_value.weight")
         || (any("self_attn.q_proj.weight") && any("mlp.gate_up_proj.weight"))
+        || (any("self_attn.kv_a_proj_with_mqa.weight") && any("mlp.gate.e_score_correction_bias"))
 }
 
 /// Returns the tensors under their canonical names, and the style of the names in the file. `glm` is the configuration. Leaves out the vision encoder
@@ -67,9 +68,10 @@ pub(in crate::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) 
 ///
 /// # Errors
 ///
-/// `Model` if a vision encoder contradicts the configuration, or if a fused tensor has a wrong shape.
+/// `Model` if a vision encoder contradicts the configuration, or if a fused or stacked tensor has a wrong shape.
 pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Result<(Vec<TensorSlot>, NameStyle, usize)> {
     let (mut slots, mut style, mut n_known) = (Vec::with_capacity(tensors.len()), NameStyle::Hf, 0);
+    let plain = |located| TensorSlot { located, swapped: false };
     for mut t in tensors {
         let bare = bare(&t.name, &INNER);
         if bare.ends_with(".inv_freq") {
@@ -91,18 +93,28 @@ pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Res
             if let Some((_, name)) = TOP.iter().find(|(old, _)| *old == bare) {
                 (t.name, n_known) = (name.to_string(), n_known + 1);
             }
-            slots.push(t);
+            slots.push(plain(t));
             continue;
         };
         n_known += 1;
         if let Some(end) = part.strip_prefix(FUSED) {
-            slots.extend(split(&t, layer, end, glm).map_err(|e| e.at(format!("tensor {}", t.name)))?);
+            slots.extend(split(&t, layer, end, glm).map_err(|e| e.at(format!("tensor {}", t.name)))?.map(plain));
             continue;
         }
+        if let Some(flash) = &glm.flash {
+            // The layers after the last layer predict further tokens, and are left out.
+            if layer.parse::<usize>().is_ok_and(|layer| layer >= flash.dense.len()) {
+                continue;
+            }
+            if let Some(parts) = flash::split(&t, layer, part, glm.n_head, flash).map_err(|e| e.at(format!("tensor {}", t.name)))? {
+                slots.extend(parts);
+                continue;
+            }
+        }
         t.name = format!("model.layers.{layer}.{}", with_part_renamed(part, &PARTS));
-        slots.push(t);
+        slots.push(plain(t));
     }
-    Ok((slots.into_iter().map(|located| TensorSlot { located, swapped: false }).collect(), style, n_known))
+    Ok((slots, style, n_known))
 }
 
 /// Splits a fused weight or bias by rows into q ([`Glm::q_rows`] rows), k and v ([`Glm::kv_rows`] rows each).

@@ -6,6 +6,7 @@
 
 mod decoder;
 mod fla;
+mod flash;
 pub(super) mod glm;
 mod hf;
 mod hybrid;
