@@ -1,4 +1,4 @@
-//! The family GLM: models without experts, such as ChatGLM3, GLM-4 and GLM-4-0414.
+//! The family GLM: ChatGLM3, GLM-4, GLM-4-0414, and GLM-4.7-Flash, which has experts.
 
 use crate::error::Result;
 use crate::weights::config::glm::{GlmConfig, is_glm};
@@ -9,6 +9,12 @@ use crate::weights::names::{self, NameStyle};
 use crate::weights::orient::Facts;
 use crate::weights::{GLM, Glm, ModelFamily, TensorSlot};
 use serde_json::{Map, Value};
+
+/// The supported values of `general.architecture` in GGUF files.
+const ARCHITECTURES: [&str; 3] = {
+    let [chatglm, glm4] = gguf::glm::ARCHITECTURES;
+    [chatglm, glm4, gguf::flash::ARCHITECTURE]
+};
 
 /// Reads the files of GLM models.
 pub struct GlmFiles;
@@ -27,11 +33,14 @@ impl ModelFamily for GlmFiles {
     }
 
     fn gguf_architectures(&self) -> &'static [&'static str] {
-        &gguf::glm::ARCHITECTURES
+        &ARCHITECTURES
     }
 
     fn gguf(&self, architecture: &str, header: &mut Header<'_>) -> Result<Vec<LocatedTensor>> {
-        let (tensors, glm) = gguf::glm::read(architecture, header)?;
+        let (tensors, glm) = match architecture {
+            gguf::flash::ARCHITECTURE => gguf::flash::read(header)?,
+            other => gguf::glm::read(other, header)?,
+        };
         header.metadata.insert(GLM.to_string(), glm.to_json());
         Ok(tensors)
     }

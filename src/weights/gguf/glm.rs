@@ -19,7 +19,7 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const ARCHITECTURES: [&str; 2] = ["chatglm", "glm4"];
 
 /// The names of tensors outside of blocks, as pairs (GGUF name, canonical name).
-const TOP: [(&str, &str); 3] =
+pub(super) const TOP: [(&str, &str); 3] =
     [("token_embd.weight", "model.embed_tokens.weight"), ("output_norm.weight", "model.norm.weight"), ("output.weight", "lm_head.weight")];
 /// The names of tensors within a block, as pairs (GGUF name, canonical name) without the ending `.weight` or `.bias`. The canonical
 /// `post_attention_layernorm` is the norm before the mlp. GGUF's `post_attention_norm` is another norm, after the attention.
@@ -58,10 +58,7 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, 
         let text = format!("layers that predict further tokens are not supported, found {n}");
         return Err(Error::model(text).at(values.key("nextn_predict_layers")));
     }
-    if let Some(kind) = header.metadata.get(&values.key("rope.scaling.type")).filter(|kind| *kind != "none") {
-        let text = format!("scaling of rotary embeddings is not supported, found {}", short(kind, 64));
-        return Err(Error::model(text).at(values.key("rope.scaling.type")));
-    }
+    values.check_scaling()?;
     let listed = header.tensors()?;
     let mut glm = values.glm(listed.iter().any(|t| ["attn_qkv.bias", "attn_q.bias"].iter().any(|end| t.name.ends_with(end))))?;
     // llama.cpp's converter does not write the id of `<|observation|>`, which ends a tool call. So the id is added here.
@@ -75,11 +72,15 @@ pub fn read(architecture: &str, header: &Header) -> Result<(Vec<LocatedTensor>, 
         tensors.extend(canonical(t, &glm).map_err(|e| e.at(format!("tensor {}", t.name)))?);
     }
     values.check(&tensors)?;
-    // In a GGUF file without an output matrix, the embedding is the output matrix.
+    add_tied_head(&mut tensors);
+    Ok((tensors, glm))
+}
+
+/// Adds the output matrix if the file has none: then the embedding is the output matrix.
+pub(super) fn add_tied_head(tensors: &mut Vec<LocatedTensor>) {
     let emb = tensors.iter().find(|t| t.name == TOP[0].1).filter(|_| tensors.iter().all(|t| t.name != TOP[2].1));
     let head = emb.map(|emb| LocatedTensor { name: TOP[2].1.to_string(), ..emb.clone() });
     tensors.extend(head);
-    Ok((tensors, glm))
 }
 
 /// Returns the canonical tensors for a tensor of the file: three for a fused one, an empty list for the table of rotary frequencies. An unknown
@@ -100,26 +101,60 @@ fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<LocatedTensor>> {
 }
 
 /// Reads the metadata keys of one architecture.
-struct Values<'a> {
-    architecture: &'a str,
-    metadata: &'a BTreeMap<String, String>,
+pub(super) struct Values<'a> {
+    pub(super) architecture: &'a str,
+    pub(super) metadata: &'a BTreeMap<String, String>,
 }
 
 impl Values<'_> {
     /// Returns the full name of a key, `ARCHITECTURE.KEY`.
-    fn key(&self, key: &str) -> String {
+    pub(super) fn key(&self, key: &str) -> String {
         format!("{}.{key}", self.architecture)
     }
 
     /// Returns the number under a key, or `None` if the key is missing.
-    fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
+    pub(super) fn get<T: std::str::FromStr>(&self, key: &str) -> Result<Option<T>> {
         parsed(self.metadata, &self.key(key), "a number")
     }
 
     /// Returns the number under a key, or an error if the key is missing.
-    fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
+    pub(super) fn need<T: std::str::FromStr>(&self, key: &str) -> Result<T> {
         let missing = || Error::file(format!("the metadata of the GGUF file have no {}", self.key(key)));
         self.get(key)?.ok_or_else(missing)
+    }
+
+    /// Refuses scaled rotary embeddings.
+    pub(super) fn check_scaling(&self) -> Result<()> {
+        let key = self.key("rope.scaling.type");
+        match self.metadata.get(&key).filter(|kind| *kind != "none") {
+            Some(kind) => Err(Error::model(format!("scaling of rotary embeddings is not supported, found {}", short(kind, 64))).at(key)),
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the base of rotary embeddings.
+    pub(super) fn theta(&self) -> Result<f64> {
+        Ok(self.get("rope.freq_base")?.unwrap_or(DEFAULT_THETA))
+    }
+
+    /// Returns the ids that end a text, and the id of the padding token.
+    pub(super) fn ends(&self) -> Result<(Vec<u32>, Option<u32>)> {
+        let id = |name: &str| parsed::<u32>(self.metadata, &format!("tokenizer.ggml.{name}_token_id"), "a token id");
+        let mut eos = Vec::new();
+        for id in EOS.map(id) {
+            eos.extend(id?.filter(|id| !eos.contains(id)));
+        }
+        Ok((eos, id("padding")?))
+    }
+
+    /// Checks that the size under a key, if the metadata have the key, equals the size `found` in the tensors.
+    pub(super) fn agree(&self, key: &str, found: Option<usize>) -> Result<()> {
+        match (self.get::<usize>(key)?, found) {
+            (Some(configured), Some(found)) if configured != found => {
+                Err(Error::file(format!("the metadata set {} to {configured}, but the tensors have {found}", self.key(key))))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Returns the configuration in the metadata. A missing key has llama.cpp's default, or is an error if llama.cpp has no default. `attention_bias`
@@ -144,23 +179,19 @@ impl Values<'_> {
                 "expected the same size of keys and values, found keys of {head_size} and values of {other} numbers"
             )));
         }
-        let id = |name: &str| parsed::<u32>(self.metadata, &format!("tokenizer.ggml.{name}_token_id"), "a token id");
-        let mut eos = Vec::new();
-        for id in EOS.map(id) {
-            eos.extend(id?.filter(|id| !eos.contains(id)));
-        }
+        let (eos, pad) = self.ends()?;
         let glm = Glm {
             model_type: self.architecture.to_string(),
             n_head,
             n_kv_head: self.need("attention.head_count_kv")?,
             head_size,
             rotary_size: self.need("rope.dimension_count")?,
-            rope_theta: self.get("rope.freq_base")?.unwrap_or(DEFAULT_THETA),
+            rope_theta: self.theta()?,
             rms_norm_eps: self.need("attention.layer_norm_rms_epsilon")?,
             attention_bias,
             max_context: self.context(width)?,
             eos,
-            pad: id("padding")?,
+            pad,
             labels: vec![],
             flash: None,
         };
@@ -194,13 +225,6 @@ impl Values<'_> {
             ("feed_forward_length", shape("model.layers.0.mlp.gate_up_proj.weight").map(|s| s[0] / 2)),
             ("vocab_size", shape("model.embed_tokens.weight").map(|s| s[0])),
         ];
-        for (key, found) in sizes {
-            if let (Some(configured), Some(found)) = (self.get::<usize>(key)?, found)
-                && configured != found
-            {
-                return Err(Error::file(format!("the metadata set {} to {configured}, but the tensors have {found}", self.key(key))));
-            }
-        }
-        Ok(())
+        sizes.into_iter().try_for_each(|(key, found)| self.agree(key, found))
     }
 }

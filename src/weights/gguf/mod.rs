@@ -5,6 +5,7 @@
 //! way, with the same tables of names.
 
 mod blocks;
+pub(super) mod flash;
 pub(super) mod glm;
 mod header;
 pub(super) mod model;

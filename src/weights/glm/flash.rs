@@ -6,7 +6,7 @@ use crate::weights::{TensorSlot, layer_of};
 use serde::{Deserialize, Serialize};
 
 /// The largest number of layers, heads and experts. Together with the limits below, a small hostile file cannot list many millions of tensors.
-const MAX_LAYERS: usize = 256;
+pub(in crate::weights) const MAX_LAYERS: usize = 256;
 const MAX_HEADS: usize = 1024;
 const MAX_EXPERTS: usize = 1024;
 /// The largest number of experts that one token uses.

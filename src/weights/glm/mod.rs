@@ -7,6 +7,7 @@ mod shapes;
 mod tests;
 
 pub use flash::Flash;
+pub(super) use flash::MAX_LAYERS;
 
 use crate::error::{Error, Result, short, with_place};
 use serde::{Deserialize, Serialize};

@@ -1,6 +1,7 @@
 //! Tests with one GLM in every file format, and with files that contradict themselves. The tables of names were copied from published files, so
 //! they do not depend on the code under test.
 
+mod flash;
 mod gguf;
 
 use super::*;

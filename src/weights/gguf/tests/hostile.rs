@@ -201,7 +201,7 @@ fn other_architectures_are_refused_by_name() {
             (
                 e.kind,
                 e.to_string().contains(&format!(
-                    "unsupported architecture {architecture} of this GGUF file, expected rwkv6, rwkv7, arwkv7, rwkv6qwen2, chatglm or glm4"
+                    "unsupported architecture {architecture} of this GGUF file, expected rwkv6, rwkv7, arwkv7, rwkv6qwen2, chatglm, glm4 or deepseek2"
                 ))
             ),
             (crate::error::Kind::Model, true),
