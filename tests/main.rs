@@ -12,6 +12,7 @@ mod deep_embed;
 mod draws;
 mod family;
 mod files;
+mod flash;
 mod formats;
 mod glm4;
 mod golden;

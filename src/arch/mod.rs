@@ -8,6 +8,7 @@ mod arwkv7;
 mod deep_attention;
 mod detect;
 mod glm4;
+mod glm_flash;
 mod purpose;
 mod qrwkv6;
 mod qwen;
@@ -21,6 +22,7 @@ pub mod synthetic;
 pub use arwkv7::Arwkv7;
 pub use deep_attention::DeepAttention;
 pub use detect::detect;
+pub use glm_flash::GlmFlash;
 pub use glm4::Glm4;
 pub use purpose::{Purpose, Task};
 pub use qrwkv6::Qrwkv6;
@@ -102,6 +104,7 @@ pub type Variant = (&'static str, fn() -> Box<dyn Blueprint>);
 /// All supported architectures. [`detect()`] takes the first architecture that recognises a file. So an architecture precedes the older architectures
 /// whose tensor names it also uses.
 pub static ARCHS: &[&dyn Architecture] = &[
+    &glm_flash::GlmFlashArch,
     &glm4::Glm4Arch,
     &arwkv7::Arwkv7Arch,
     &qrwkv6::Qrwkv6Arch,

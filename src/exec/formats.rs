@@ -132,6 +132,9 @@ impl QuantPlan {
 
     /// Returns the format as [`of`](Self::of) does, for a plan that quantises all tensors.
     fn of_all(&self, part: &MatrixPart, source: &dyn Source) -> FormatChoice {
+        if part.kind == MatrixKind::Router {
+            return None;
+        }
         let exceptions = self.asked.iter().rev().chain(self.named.iter().rev());
         let said = exceptions.into_iter().find(|(which, _)| which.is(part)).map(|(_, choice)| *choice).or(self.others);
         said.unwrap_or_else(|| match source.dtype(&part.tensor)? {
@@ -277,7 +280,9 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
                 f32
             }
         };
-        matrix.parts.iter_mut().zip(coded).for_each(|(part, coded)| part.format = coded.unwrap_or(float));
+        for (part, coded) in matrix.parts.iter_mut().zip(coded) {
+            part.format = if part.kind == MatrixKind::Router { f32 } else { coded.unwrap_or(float) };
+        }
     }
     Ok(())
 }

@@ -12,7 +12,9 @@ use super::{Excerpt, Executor, Loaded, read_async, ready};
 use crate::error::Result;
 use crate::quant::{self, Activations, Format, Scaling};
 use crate::sample::{Order, Sampler, Sampling};
-use crate::tape::{BATCH, Cache, Capacity, Class, MatrixPart, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector};
+use crate::tape::{
+    BATCH, Cache, Capacity, Class, MatrixPart, Rows, Run, State, StateSpec, Step, TOKENS_PER_BLOCK, Tape, Var, VarSpec, vector,
+};
 use crate::words::synthetic::Synthetic;
 use crate::words::testing::{BLOCKS, CONTEXT, Case, PAGES, nmse, numbers};
 use crate::words::{Activation, IN_SPANS, LAYER_NORM_EPS, Norm, Projection, WORDS};
@@ -167,8 +169,11 @@ fn small_model() -> Tape {
     t
 }
 
-/// The number of rows after a step's last row that are compared: no kernel may write to these rows.
-const GUARD_ROWS: usize = 2;
+/// Returns the number of rows after a step's last row that are compared: no kernel may write to these rows. The buffer of an activation with a fixed number of
+/// rows has no others.
+fn guard_rows(spec: &VarSpec) -> usize {
+    if matches!(spec.rows, Rows::Fixed(_)) { 0 } else { 2 }
+}
 
 /// The capacity for the steps of all cases.
 const CAPACITY: Capacity = Capacity { pages: PAGES, blocks: BLOCKS, listed: BLOCKS, context: CONTEXT };
@@ -246,7 +251,7 @@ async fn compare(
     let mut filled = Vec::new();
     for (i, spec) in tape.vars.iter().enumerate() {
         let zeros = zeros.filter(|(var, _)| *var == Var(i)).map_or(0.0, |(_, share)| share);
-        let values = fill(spec, n_rows(spec) + GUARD_ROWS, zeros, seed * 100 + i as u64);
+        let values = fill(spec, n_rows(spec) + guard_rows(spec), zeros, seed * 100 + i as u64);
         gpu.write_var(Var(i), &values)?;
         cpu.write_var(Var(i), &values)?;
         filled.push(values);
@@ -261,8 +266,8 @@ async fn compare(
     let mut worst = nmse(&logits.0, &logits.1);
     for (i, spec) in tape.vars.iter().enumerate() {
         let rows = n_rows(spec);
-        let (inside, all) = (rows * spec.stride(), (rows + GUARD_ROWS) * spec.stride());
-        let found = read_async(gpu, Excerpt::Var(Var(i), rows + GUARD_ROWS)).await?;
+        let (inside, all) = (rows * spec.stride(), (rows + guard_rows(spec)) * spec.stride());
+        let found = read_async(gpu, Excerpt::Var(Var(i), rows + guard_rows(spec))).await?;
         let expected = cpu.read_var(Var(i), rows)?;
         for (p, found) in found.chunks_exact(all).enumerate() {
             if !spec.device_only && !spec.is_internal {

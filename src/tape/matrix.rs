@@ -55,6 +55,10 @@ pub enum MatrixKind {
     Embedding,
     /// The matrix that computes logits.
     Head,
+    /// The matrix of a router, which scores experts. It is always stored as f32, because a small error may choose another expert.
+    Router,
+    /// A matrix of one expert. The parts of its stack are the experts, and a device chooses which of them it multiplies.
+    Expert,
 }
 
 /// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane` is true, the tensor is `[of, …]`, one plane per matrix.
@@ -291,6 +295,11 @@ impl MatrixSpec {
         self.parts.iter().any(|p| p.kind == MatrixKind::Embedding)
     }
 
+    /// Returns whether the parts of the stack are experts, of which a step multiplies some.
+    pub fn is_experts(&self) -> bool {
+        self.parts.iter().any(|p| p.kind == MatrixKind::Expert)
+    }
+
     /// Returns the layout that `rows` rows of the matrix `part` have in a piece.
     pub fn region(&self, part: &MatrixPart, rows: usize) -> Region {
         Region { format: part.format, axis: self.axis(), order: CodeOrder::Quads, rows, units: part.units() }
@@ -396,7 +405,8 @@ impl MatrixSpec {
             Scaling::Blocks => self.region(p, PAD).scale_words() * WORD_BYTES <= WINDOW_BYTES,
             Scaling::None => true,
         };
-        !self.is_table() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
+        // A kernel cannot choose among uniform bindings, so experts are in storage buffers.
+        !self.is_table() && !self.is_experts() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
     /// Returns the size of the weights and scales in a file, in bytes. On a device they take about as much.

@@ -57,6 +57,19 @@ pub struct LimitedAttention {
     pub limit: f32,
 }
 
+/// Attention over latents: one key head, which all query heads read. A value is the last part of the key.
+#[derive(Debug, Clone, Copy)]
+pub struct LatentAttention {
+    /// The number of query heads.
+    pub n_heads: usize,
+    /// The number of channels of a query and of the key, a multiple of 8.
+    pub key_size: usize,
+    /// The number of channels of the value, a multiple of 8.
+    pub value_size: usize,
+    /// The factor for q.
+    pub scale: f32,
+}
+
 struct Attend {
     of: Attention,
     /// The number of tiles per value vector. Each workgroup sums the channels of one tile, so the workgroups of all tiles compute the same scores.
@@ -119,13 +132,24 @@ impl Tape {
     /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
         let LimitedAttention { key_size, value_size: width, scale, limit } = of;
-        // A tile has the largest multiple of 8 channels that is at most 256 and divides the width.
-        let value_size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
-        let tiles = width / value_size;
+        let (tiles, value_size) = tiles(width);
         let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[width, tiles, tiles]);
         let of = Attention { n_heads: 1, n_kv_heads: 1, head_size: key_size, padding: 0 };
         self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values, splits, y: x, adds: true });
+    }
+
+    /// Records attention of query heads that share one head of keys and values. Returns the output o: one row per token, with the values of all query
+    /// heads. `qkv` has the columns q, k and v. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    pub fn latent_attention(&mut self, name: &str, qkv: Var, of: LatentAttention) -> Var {
+        let LatentAttention { n_heads, key_size, value_size: width, scale } = of;
+        let (tiles, value_size) = tiles(width);
+        let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
+        let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * width, n_heads * tiles, n_heads * tiles]);
+        let y = self.scratch("attention", Rows::Tokens, &[n_heads * width]);
+        let of = Attention { n_heads, n_kv_heads: 1, head_size: key_size, padding: 0 };
+        self.record(Attend { of, tiles, value_size, scale, limit: 0.0, qkv, keys, values, splits, y, adds: false });
+        y
     }
 
     /// Declares the caches of keys and values. `keys` and `values` are pairs: the number of heads, and the number of channels per head.
@@ -134,6 +158,13 @@ impl Tape {
             self.cache(CacheSpec { name: format!("{name}.{end}"), n_heads, head_size, is_keys: end == "k" })
         })
     }
+}
+
+/// Divides the channels of a value into tiles. Returns the number of tiles and their size, the largest multiple of 8 that is at most 256 and divides the
+/// width.
+fn tiles(width: usize) -> (usize, usize) {
+    let size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
+    (width / size, size)
 }
 
 /// How the attention of one step is divided among workgroups and lanes.

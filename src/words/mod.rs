@@ -7,8 +7,11 @@ mod attention;
 mod deep_embed;
 mod deep_embed_qkv;
 mod embed;
+mod experts;
 mod head;
 mod head_kernel;
+mod head_products;
+mod latent;
 mod linear_add;
 mod linear_add_sparse;
 mod linear_norm_add;
@@ -18,6 +21,7 @@ mod norm_linear;
 mod norm_shift_linear;
 mod recurrence;
 mod rounded;
+mod route;
 mod shape;
 mod shift_mix;
 mod spans;
@@ -31,12 +35,16 @@ mod wkv4;
 mod wkv6;
 mod wkv7;
 
-pub use attention::{Attention, LimitedAttention};
+pub use attention::{Attention, LatentAttention, LimitedAttention};
 pub use deep_embed::DeepEmbed;
 pub use deep_embed_qkv::{DeepEmbedQkv, TokenColumn};
+pub use experts::ExpertMatrices;
+pub use head_products::HeadPlaces;
+pub use latent::LatentInputs;
 pub use norm::Norm;
 pub use norm_ddlerp_linear::DdLerp;
 pub use norm_shift_linear::Projection;
+pub use route::{Routed, Router};
 pub use spans::{IN_SPANS, SPAN};
 pub use stack::Activation;
 pub use windows::GROUP;
@@ -69,6 +77,10 @@ pub static WORDS: &[WordEntry] = &[
     WordEntry { name: "linear_add_sparse", cases: linear_add_sparse::cases },
     WordEntry { name: "norm_linear", cases: norm_linear::cases },
     WordEntry { name: "attention", cases: attention::cases },
+    WordEntry { name: "latent", cases: latent::cases },
+    WordEntry { name: "head_products", cases: head_products::cases },
+    WordEntry { name: "route", cases: route::cases },
+    WordEntry { name: "experts", cases: experts::cases },
     WordEntry { name: "swiglu", cases: swiglu::cases },
     WordEntry { name: "linear_norm_add", cases: linear_norm_add::cases },
     WordEntry { name: "head", cases: head::cases },

@@ -1,6 +1,6 @@
 //! Cases of the word `attention`.
 
-use super::{Attention, LimitedAttention};
+use super::{Attention, LatentAttention, LimitedAttention};
 use crate::tape::{Rotary, Rows, Run, Step, TOKENS_PER_BLOCK, Tape};
 use crate::words::testing::{BLOCKS, Case};
 
@@ -70,6 +70,15 @@ pub fn cases() -> Vec<Case> {
         let x = tape.var("x", Rows::Tokens, &[value_size]);
         tape.attention_add("att", qkv, LimitedAttention { key_size, value_size, scale, limit: 64.0 }, x);
         cases.push(Case::new(format!("attention/limited/{key_size}/{value_size}"), tape, steps(), 1e-9));
+    }
+    // Cases of attention over latents: many query heads, one key head, and values of several tiles.
+    for (n_heads, rotary, width) in [(3, 8, 16), (4, 16, 264), (20, 64, 512)] {
+        let mut tape = Tape::new();
+        let key_size = rotary + width;
+        let qkv = tape.var("qkv", Rows::Tokens, &[n_heads * key_size, key_size, width]);
+        tape.rotary = Some(Rotary { size: rotary, base: 1e6 });
+        tape.latent_attention("att", qkv, LatentAttention { n_heads, key_size, value_size: width, scale: 0.0625 });
+        cases.push(Case::new(format!("attention/latent/{n_heads}/{key_size}"), tape, steps(), 1e-9));
     }
     cases
 }

@@ -1,0 +1,113 @@
+//! The inputs of latent attention, whose keys and values are one latent per token:
+//!
+//!   k = [rotary channels | RMS(c)]    v = RMS(c)    q_h = [rotary channels | W_h x_h]
+//! c is the latent, `[T, C]`. x_h are the other channels of query head h. W_h, `[C, channels of x_h]`, maps them to the space of latents, so that scores are
+//! products with latents (*absorbed* form). Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
+
+use super::HeadPlaces;
+use super::norm::Norm;
+use super::testing::{Case, batches, steps};
+use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, vector};
+
+/// The activations that [`Tape::latent_qkv`] reads, and their sizes.
+pub struct LatentInputs {
+    /// The queries of all heads, `[T, heads * head]`. The last `rotary` channels of a head are rotary.
+    pub queries: Var,
+    /// The latent and, after it, the rotary channels of the key, `[T, C + rotary]`.
+    pub latent: Var,
+    /// The norm of the latent.
+    pub norm: Norm,
+    /// The number of channels of a query head.
+    pub head: usize,
+    /// The number of rotary channels.
+    pub rotary: usize,
+}
+
+struct Latent {
+    of: LatentInputs,
+    n_heads: usize,
+    qkv: Var,
+}
+
+impl Tape {
+    /// Records q, k and v of latent attention. Returns qkv, which has the columns q, k and v. `absorbed` are the matrices W_h, one per query head.
+    pub fn latent_qkv(&mut self, of: LatentInputs, absorbed: Vec<MatrixPart>) -> Var {
+        let (n_heads, width, rotary) = (absorbed.len(), of.norm.width(self), of.rotary);
+        let size = rotary + width;
+        let qkv = self.scratch("latent_qkv", Rows::Tokens, &[n_heads * size, size, width]);
+        let from = (of.queries, HeadPlaces { first: 0, stride: of.head });
+        self.record(Latent { of, n_heads, qkv });
+        self.head_products(absorbed, from, (qkv, HeadPlaces { first: rotary, stride: size }));
+        qkv
+    }
+}
+
+impl Word for Latent {
+    fn name(&self) -> &'static str {
+        "latent"
+    }
+
+    fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let LatentInputs { queries, latent, norm, head, rotary } = self.of;
+        let stride = |v: Var| cx.tape.var_spec(v).stride().into();
+        let n = cx.tokens as u32;
+        vec![Dispatch {
+            shader: "attention/latent",
+            modules: vec![cx.caps.reduce()],
+            constants: vec![],
+            params: vec![
+                ("n_heads", self.n_heads.into()),
+                ("head", head.into()),
+                ("rotary", rotary.into()),
+                ("width", norm.width(cx.tape).into()),
+                ("queries_stride", stride(queries)),
+                ("latent_stride", stride(latent)),
+                ("stride", stride(self.qkv)),
+                ("eps", norm.eps.into()),
+            ],
+            bindings: vec![
+                ("queries", Binding::Var(queries)),
+                ("latent", Binding::Var(latent)),
+                ("norm", Binding::Vector(norm.vectors)),
+                ("qkv", Binding::Var(self.qkv)),
+            ],
+            grid: [n.min(32768), n.div_ceil(32768), 1],
+        }]
+    }
+
+    fn twin(&self, host: &mut Host) {
+        let LatentInputs { queries, latent, norm, head, rotary } = self.of;
+        let width = norm.width(&host.tape);
+        let size = rotary + width;
+        let [q_stride, c_stride, stride] = [queries, latent, self.qkv].map(|v| host.stride(v));
+        let mut qkv = host.take(self.qkv);
+        let mut normed = vec![0.0; width];
+        for (t, row) in qkv.chunks_exact_mut(stride).enumerate().take(host.step.tokens.len()) {
+            let q = host.var(queries)[t * q_stride..].chunks_exact(head);
+            for (to, q) in row.chunks_exact_mut(size).zip(q).take(self.n_heads) {
+                to[..rotary].copy_from_slice(&q[head - rotary..]);
+            }
+            let (c, key) = host.var(latent)[t * c_stride..][..size].split_at(width);
+            norm.apply(host, c, &mut normed);
+            let kv = &mut row[self.n_heads * size..];
+            kv[..rotary].copy_from_slice(key);
+            kv[rotary..size].copy_from_slice(&normed);
+            kv[size..size + width].copy_from_slice(&normed);
+        }
+        host.put(self.qkv, qkv);
+    }
+}
+
+pub fn cases() -> Vec<Case> {
+    let mut cases = Vec::new();
+    for (n_heads, plain, rotary, width, steps) in [(1, 8, 8, 8, steps(2)), (3, 16, 8, 72, steps(2)), (20, 24, 16, 128, batches())] {
+        let mut tape = Tape::new();
+        let queries = tape.var("queries", Rows::Tokens, &[n_heads * (plain + rotary)]);
+        let latent = tape.var("c", Rows::Tokens, &[width + rotary]);
+        let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-5);
+        let absorbed = (0..n_heads).map(|h| MatrixPart::new(format!("w{h}"), width, plain)).collect();
+        tape.latent_qkv(LatentInputs { queries, latent, norm, head: plain + rotary, rotary }, absorbed);
+        cases.push(Case::new(format!("latent/{n_heads}/{plain}/{rotary}/{width}"), tape, steps, 1e-10));
+    }
+    cases
+}

@@ -1,0 +1,101 @@
+//! Tests GLM-4.7-Flash: random models with their logits in `transformers`. `tools/golden-flash.py` made both.
+
+use crate::support::{Golden, devices, kernel_cases, logits_of, nmse, one_by_one, options, root, score};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use wingbeat::low_level::quant::Activations;
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session};
+use wingbeat::low_level::weights::{Checkpoint, Conversion, convert};
+
+/// The published structure; groups of experts, weights that are not divided by their sum, two shared experts and layers in another order; and stacked
+/// experts with queries without a latent.
+const MODELS: [&str; 3] = ["flash", "flash-groups", "flash-stacked"];
+
+/// Returns the models with their logits, or none in the published package, which lacks them.
+fn all() -> impl Iterator<Item = (&'static str, PathBuf, Golden)> {
+    MODELS.into_iter().filter_map(|name| Some((name, root().join("tests/models").join(name), Golden::of_made(name)?)))
+}
+
+fn load(path: &Path, options: &Options) -> Model {
+    let options = Options { dtype: "f32".parse().unwrap(), ..options.clone() };
+    Model::load(&ModelSource::Path(path.into()), &options, &mut |_, _| ()).unwrap()
+}
+
+#[test]
+fn logits_and_greedy_texts_are_the_official_ones() {
+    for (name, path, golden) in all() {
+        for (how, options) in kernel_cases() {
+            let model = load(&path, &options);
+            let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));
+            for (found, steps) in [(&many, "in one step"), (&single, "one by one")] {
+                let error = nmse(found, &golden.logits);
+                eprintln!("{name}, {how}, {steps}: {error:.1e}");
+                assert!(error <= 1e-9, "{name}, {how}, {steps}: error {error:.2e}");
+            }
+            assert!(!options.deterministic || many == single, "{name}, {how}: one kernel class, but different bits");
+            let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
+            let mut session = Session::new(&model, 1).unwrap();
+            let made =
+                session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+            assert_eq!(made.tokens, golden.greedy, "{name}, {how}");
+        }
+    }
+}
+
+/// Other slots, forks and saved states change nothing.
+#[test]
+fn states_are_whole() {
+    for (name, path, golden) in all() {
+        let folder = tempfile::tempdir().unwrap();
+        for device in devices() {
+            let model = load(&path, &options(device));
+            let mut session = Session::new(&model, 3).unwrap();
+            let (a, other) = (session.open().unwrap(), session.open().unwrap());
+            let (first, rest) = golden.tokens.split_at(67);
+            session.prefill(a, first).unwrap();
+            session.prefill(other, &rest[..5]).unwrap();
+            let saved = folder.path().join(format!("{name}-{device}.state"));
+            session.save(a, &saved, None, None).unwrap();
+            let fork = session.fork(a).unwrap();
+            session.prefill(a, &rest[..3]).unwrap();
+            let expected = score(&mut session, fork, rest);
+            session.close(other).unwrap();
+            let (loaded, _) = session.load(&saved, false).unwrap();
+            assert!(score(&mut session, loaded, rest) == expected, "{name}, {device}");
+        }
+    }
+}
+
+/// In quantised formats, all kernels give the logits of the CPU. These are not close to the official ones: in a random model, small errors choose other experts.
+#[test]
+fn kernels_agree_in_quantised_formats() {
+    for (name, path, golden) in all() {
+        for plan in ["q8_0", "i8", "q4_k", "nf4"] {
+            let quantised = |options: &Options| {
+                let model =
+                    load(&path, &Options { quant: Some(plan.parse().unwrap()), activations: Activations::Float, ..options.clone() });
+                logits_of(&model, &golden.tokens)
+            };
+            let expected = quantised(&options("cpu"));
+            let far = nmse(&expected, &golden.logits);
+            assert!(far > 1e-7, "{name}, {plan}: {far:.1e}");
+            for (how, options) in kernel_cases() {
+                let error = nmse(&quantised(&options), &expected);
+                assert!(error <= 1e-8, "{name}, {how}, {plan}: {error:.1e}");
+            }
+        }
+    }
+}
+
+/// A converted file has the settings in its metadata, and one tensor per head and expert.
+#[test]
+fn a_converted_file_has_the_same_logits() {
+    for (name, path, golden) in all() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("flash.safetensors");
+        convert(&Checkpoint::open(&path).unwrap(), &file, &Conversion::default(), &mut |_, _| ()).unwrap();
+        let [found, expected] = [&file, &path].map(|path| logits_of(&load(path, &options("cpu")), &golden.tokens));
+        assert!(nmse(&found, &expected) <= 1e-5, "{name}: {:.1e}", nmse(&found, &expected));
+    }
+}
