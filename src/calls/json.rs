@@ -5,9 +5,9 @@ use crate::template::ToolCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The maximum number of bytes of a tool call. A longer JSON object counts as text. Without a limit, the reader would wait forever for the end
+/// The maximum number of bytes of a tool call. A longer one counts as text. Without a limit, the reader would wait forever for the end
 /// of an object that never ends.
-const MAX_BYTES: usize = 64 << 10;
+pub const MAX_BYTES: usize = 64 << 10;
 
 /// The keys that can come first in the object of a call.
 const KEYS: [&str; 7] = ["name", "arguments", "id", "type", "function", "tool_call", "tool_calls"];

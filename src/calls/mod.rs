@@ -1,12 +1,14 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
-//! Text counts as a call only if it names a declared tool and has a JSON object of arguments; in GLM-4's form, any text can be the arguments.
-//! Everything else stays text; so does a call within other JSON, such as a list with other items. This module does not depend on the module `chat`.
+//! Text counts as a call only if it names a declared tool and has a JSON object of arguments, or keys and values in tags. In GLM-4's form, any text
+//! can be the arguments. Everything else stays text; so does a call within other JSON, such as a list with other items. This module does not depend on
+//! the module `chat`.
 
 mod bare;
 mod demand;
 mod fenced;
 mod json;
+mod keyed;
 mod listed;
 mod reader;
 mod segment;
@@ -21,6 +23,7 @@ pub use reader::{AnswerPiece, CallReader};
 pub(crate) use segment::SegmentForm;
 
 use crate::template::{Message, Tool, ToolCall};
+use serde_json::Value;
 
 /// A form in which models write tool calls.
 pub trait Form: Sync {
@@ -30,7 +33,8 @@ pub trait Form: Sync {
 }
 
 /// The forms that can occur anywhere in an answer. If several forms could read a call, the first of them reads it.
-const FORMS: &[&dyn Form] = &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &listed::ListedForm, &bare::BareForm];
+const FORMS: &[&dyn Form] =
+    &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &keyed::KeyedForm, &listed::ListedForm, &bare::BareForm];
 
 /// The result of reading a form at the beginning of a text.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,29 +49,51 @@ pub enum FormReading {
     Begins(String, usize),
 }
 
-/// The names of the tools that an answer can call.
+/// The tools that an answer can call.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Declared(Vec<String>);
+pub struct Declared(Vec<DeclaredTool>);
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct DeclaredTool {
+    name: String,
+    /// The schemas of the parameters by their names. `null` if the tool has none.
+    parameters: Value,
+}
+
+impl DeclaredTool {
+    fn of(tool: &Tool) -> DeclaredTool {
+        let parameters = match tool {
+            Tool::Function(function) => function.object().pointer("/parameters/properties").cloned().unwrap_or_default(),
+            _ => Value::Null,
+        };
+        DeclaredTool { name: tool.name().into(), parameters }
+    }
+}
 
 impl Declared {
-    /// Returns the names of the tools that messages of a conversation declare.
+    /// Returns the tools that messages of a conversation declare.
     pub fn in_messages(messages: &[Message]) -> Declared {
-        Declared(messages.iter().flat_map(|message| &message.tools).map(|tool| tool.name().to_string()).collect())
+        Declared(messages.iter().flat_map(|message| &message.tools).map(DeclaredTool::of).collect())
     }
 
-    /// Returns the names of `tools`.
+    /// Returns `tools` as declared tools.
     pub fn of(tools: &[Tool]) -> Declared {
-        Declared(tools.iter().map(|tool| tool.name().to_string()).collect())
+        Declared(tools.iter().map(DeclaredTool::of).collect())
     }
 
     /// Returns whether a tool with this name is declared.
     pub fn has(&self, name: &str) -> bool {
-        self.0.iter().any(|known| known == name)
+        self.0.iter().any(|known| known.name == name)
     }
 
     /// Returns whether the name of a declared tool begins with this text.
     fn has_beginning(&self, text: &str) -> bool {
-        self.0.iter().any(|known| known.starts_with(text))
+        self.0.iter().any(|known| known.name.starts_with(text))
+    }
+
+    /// Returns the schema of a tool's parameter, or `None` if the tool does not describe it.
+    fn parameter(&self, tool: &str, name: &str) -> Option<&Value> {
+        self.0.iter().find(|known| known.name == tool)?.parameters.get(name)
     }
 
     /// Returns whether no tool is declared.

@@ -27,7 +27,7 @@ fn read<'a>(pieces: impl IntoIterator<Item = &'a str>) -> String {
 }
 
 /// Pairs of an answer with calls and the expected result of `read`.
-const CALLS: [(&str, &str); 40] = [
+const CALLS: [(&str, &str); 44] = [
     ("**Tool Call:**\n```json\n{\"name\": \"f\", \"arguments\": {}}\n```", "@f {}@"),
     ("**Tool Call:**\n```json\n{\n  \"name\": \"f\",\n  \"arguments\": {\n    \"a\": [1]\n  }\n}\n```", "@f {\n    \"a\": [1]\n  }@"),
     ("I look.\n\n**Tool Call:**\n```json\n{\"name\":\"f\",\"arguments\":{\"a\":1}}\n```\n", "I look.\n\n@f {\"a\":1}@\n"),
@@ -86,10 +86,23 @@ const CALLS: [(&str, &str); 40] = [
     ("[\"a quote\n{\"name\": \"f\", \"arguments\": {}}", "[\"a quote\n@f {}@"),
     ("[{\"name\": \"x\"}] {\"name\":\"f\",\"arguments\":{}}", "[{\"name\": \"x\"}] @f {}@"),
     ("*`<{ {\"name\":\"x\"} {\"name\":\"f\",\"arguments\":{}}", "*`<{ {\"name\":\"x\"} @f {}@"),
+    (
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>b</arg_key><arg_value>x <b> \"y\"\n</arg_value></tool_call>",
+        "@f {\"a\": 1, \"b\": \"x <b> \\\"y\\\"\\n\"}@",
+    ),
+    (
+        "a\n<tool_call> get_weather \n<arg_key> a </arg_key>\n<arg_value>[1, {}]</arg_value>\n</tool_call>\n<tool_call>f</tool_call>b",
+        "a\n@get_weather {\"a\": [1, {}]}@\n@f {}@b",
+    ),
+    (
+        "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value><arg_key>a</arg_key><arg_value></arg_value></tool_call>",
+        "@f {\"a\": \"\"}@",
+    ),
+    ("<tool_call>f<arg_key>a</arg_key><tool_call>f</tool_call>", "<tool_call>f<arg_key>a</arg_key>@f {}@"),
 ];
 
 /// Answers without a call. Many of these answers look like calls.
-const TEXTS: [&str; 30] = [
+const TEXTS: [&str; 37] = [
     "",
     "Hello **there** `x` <b> {y}",
     "**Tool Call:**",
@@ -120,6 +133,13 @@ const TEXTS: [&str; 30] = [
     "{\"name\": \"g\", \"arguments\": {\"name\": \"f\", \"arguments\": {}}}",
     "{\"tool_calls\": []} {\"function\": \"f\"} {\"tool_calls\": [{\"name\": \"g\", \"arguments\": {}}]}",
     "[{\"name\": \"f\", \"arguments\": {}},",
+    "<tool_call>g<arg_key>a</arg_key><arg_value>1</arg_value></tool_call>",
+    "<tool_call>f<arg_key>a</arg_key><arg_value>1</arg_value>",
+    "<tool_call>f<arg_key>a<arg_value>1</arg_value></tool_call>",
+    "<tool_call>f<arg_key> </arg_key><arg_value>1</arg_value></tool_call>",
+    "<tool_call>f<arg_key>a</arg_key>1</tool_call>",
+    "<tool_call>f",
+    "<tool_call>f x</tool_call>",
 ];
 
 #[test]
@@ -155,8 +175,39 @@ fn text_that_cannot_begin_a_call_is_shown_at_once() {
 fn long_and_endless_objects_are_text() {
     let endless = format!("{{\"name\": \"f\", \"arguments\": {{\"a\": \"{}", "x".repeat(100_000));
     assert_eq!(read([endless.as_str()]), endless);
+    let endless = format!("<tool_call>f<arg_key>a</arg_key><arg_value>{}", "x".repeat(100_000));
+    assert_eq!(read([endless.as_str(), "</arg_value></tool_call>"]), endless + "</arg_value></tool_call>");
     let begun = "{\"name\": \"f\", \"arguments\": {".repeat(500);
     assert_eq!(read([begun.as_str()]), begun);
+}
+
+#[test]
+fn the_schema_decides_between_texts_and_json() {
+    let schema = json!({"type": "object", "properties": {
+        "s": {"type": "string"}, "i": {"type": "integer"}, "n": {"type": "number"}, "a": {"type": ["array", "string"]},
+        "o": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "e": {"enum": ["1", "2"]}, "r": {"$ref": "#/x"},
+    }});
+    let declared = Declared::of(&[Tool::function(json!({"name": "f", "parameters": schema})).unwrap()]);
+    for (key, value, want) in [
+        ("s", "7", r#""7""#),
+        ("s", r#""q""#, r#""\"q\"""#),
+        ("i", "7", "7"),
+        ("i", "seven", r#""seven""#),
+        ("i", " 12345678901234567890123 ", "12345678901234567890123"),
+        ("n", "1.50", "1.50"),
+        ("a", "[1]", "[1]"),
+        ("a", "{}", r#""{}""#),
+        ("o", "null", "null"),
+        ("o", "7", r#""7""#),
+        ("e", "1", r#""1""#),
+        ("r", "true", "true"),
+        ("unknown", "tru", r#""tru""#),
+        ("unknown", r#""q""#, r#""q""#),
+    ] {
+        let text = format!("<tool_call>f<arg_key>{key}</arg_key><arg_value>{value}</arg_value></tool_call>");
+        let call = ToolCall { name: "f".into(), arguments: format!("{{\"{key}\": {want}}}") };
+        assert_eq!(keyed::KeyedForm.read(&text, true, &declared), FormReading::Calls(vec![call], text.len()), "{key} {value}");
+    }
 }
 
 #[test]

@@ -63,10 +63,17 @@ impl<'a> AnswerPrefix<'a> {
     /// Appends the begun answer to a prompt that ends with the template's own beginning of the answer. The begun answer replaces this beginning. The tags
     /// of a thought are special tokens if the vocabulary has them.
     pub fn append_to_parts(self, mut prompt: Vec<Part>, lead: &str) -> Vec<Part> {
+        let mut replaced = Vec::new();
         if let Some(at) = prompt.iter().rposition(|part| *part == Part::Special(Role::Assistant.special())) {
-            prompt.truncate(at + 1);
+            replaced = prompt.split_off(at + 1);
         }
-        prompt.push(Part::Text(lead.into()));
+        if lead.is_empty() {
+            // GLM-4.7 begins each answer with the end of a thought, also without a thought.
+            let has_tag = matches!(replaced.first(), Some(Part::Special(BEGIN | END)));
+            prompt.extend((has_tag && self.thought.is_none()).then_some(Part::Special(END)));
+        } else {
+            prompt.push(Part::Text(lead.into()));
+        }
         if let Some(thought) = self.thought {
             prompt.extend([Part::Special(BEGIN), Part::Text(thought.into())]);
             prompt.extend(self.answer.map(|_| Part::Special(END)));
@@ -128,6 +135,10 @@ mod tests {
         let append = |message: &str| AnswerPrefix::of(message).append_to_parts(rendered.clone(), "\n").split_off(3);
         assert_eq!(append("b"), [text("\n"), text("b")]);
         assert_eq!(append("<think>b"), [text("\n"), special("<think>"), text("b")]);
+        let marked = [special("<|assistant|>"), special("<think>")];
+        let append_marked = |message: &str| AnswerPrefix::of(message).append_to_parts(marked.to_vec(), "").split_off(1);
+        assert_eq!(append_marked("b"), [special("</think>"), text("b")]);
+        assert_eq!(append_marked("<think>b"), [special("<think>"), text("b")]);
         assert_eq!(append("<think>b</think>c"), [text("\n"), special("<think>"), text("b"), special("</think>"), text("c")]);
     }
 

@@ -11,7 +11,7 @@ use crate::constrain::Constraint;
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
 use crate::session::Model;
-use crate::template::{Message, encode, whole};
+use crate::template::{Family, Message, encode, whole};
 use crate::vocab::Vocab;
 
 /// A prompt made from messages, for programs that keep the messages themselves. A `conversation::Conversation` keeps the messages for
@@ -46,6 +46,8 @@ enum Source {
     Lines,
     /// A template with special tokens between segments of an answer.
     Segments,
+    /// A template of GLM-4.7, whose answers are one text with special tokens in it.
+    MarkedText,
     /// A template of RWKV-7 G1 or ChatML, whose answers are one text.
     Text,
 }
@@ -92,7 +94,11 @@ impl Question {
                         if let Some(begun) = begun {
                             parts = begun.append_to_parts(parts, lead);
                         }
-                        let source = if options.has_plain_answers() { Source::Text } else { Source::Segments };
+                        let source = match (options.has_plain_answers(), template.family()) {
+                            (true, Family::Glm47) => Source::MarkedText,
+                            (true, _) => Source::Text,
+                            (false, _) => Source::Segments,
+                        };
                         (encode(&parts, vocab)?, source)
                     }
                 };
@@ -162,6 +168,7 @@ impl Question {
         match self.source {
             Source::Segments if self.place.opening.is_empty() => Ok(String::new()),
             Source::Segments => Err(Error::input("a tool call cannot be required from a model that begins each answer with a thought")),
+            Source::MarkedText => Ok(lead.into()),
             Source::Text | Source::Lines if lead.ends_with([' ', '\n']) => Ok(lead.into()),
             Source::Text | Source::Lines => Ok(format!("{lead}\n")),
         }
@@ -172,6 +179,7 @@ impl Question {
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         let reader = match self.source {
             Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),
+            Source::MarkedText => AnswerReader::of_marked_text(vocab, self.start, stop_texts, self.declared.clone()),
             Source::Text => AnswerReader::of_text(self.start, self.declared.clone()),
             Source::Lines => AnswerReader::of_line(self.start, Vec::new()),
         };
@@ -201,7 +209,7 @@ impl Question {
 
     /// Returns whether the session must search for the stop texts, because the reader ignores stop texts.
     pub(crate) fn is_text(&self) -> bool {
-        self.source != Source::Segments
+        matches!(self.source, Source::Lines | Source::Text)
     }
 }
 

@@ -12,8 +12,8 @@ use std::ops::ControlFlow;
 /// dropped. Text that could be the beginning of a tag or a stop text is held back until the next tokens decide.
 pub struct AnswerReader {
     splitter: Splitter,
-    /// Splits an answer into segments, the texts between `<|assistant|>` tokens. `None` if the answer is one text: in formats of lines (`Name: text`)
-    /// and with templates of RWKV-7 G1.
+    /// Splits an answer into segments, the texts between `<|assistant|>` tokens, and writes its special tokens as text. `None` if the answer has no
+    /// special tokens: in formats of lines (`Name: text`) and with templates of RWKV-7 G1 and ChatML.
     segments: Option<SegmentWriter>,
     /// The tools that the answer can call.
     declared: Declared,
@@ -59,6 +59,11 @@ impl AnswerReader {
     ) -> AnswerReader {
         let segments = Some(SegmentWriter::new(vocab, stop_texts, opening_ids(prompt, vocab)));
         AnswerReader { splitter: Splitter::new(start, Vec::new()), segments, declared, is_call: false }
+    }
+
+    /// Makes a reader for an answer that is one text with special tokens in it, such as `<tool_call>`, and can call the `declared` tools.
+    pub(super) fn of_marked_text(vocab: &Vocab, start: ReplyStart, stop_texts: Vec<String>, declared: Declared) -> AnswerReader {
+        AnswerReader { segments: Some(SegmentWriter::of_text(vocab, stop_texts)), ..Self::of_text(start, declared) }
     }
 
     /// Returns the reader of an answer whose beginning is in the prompt. Blanks at the beginning of the next text belong to the answer.
@@ -132,5 +137,49 @@ fn show(
         }
         SegmentDelta::Text(text) if *is_call => on_part(AnswerPart::Arguments(text)),
         SegmentDelta::Text(text) => splitter.push(text, on_part),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::template::{Part, Tool, encode, testing::MERGES};
+    use crate::vocab::testing::newer_glm4;
+    use serde_json::json;
+
+    const TAGS: [&str; 8] =
+        ["<think>", "</think>", "<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"];
+
+    #[test]
+    fn special_tokens_of_one_text_are_tags() {
+        use Part::Special;
+        let vocab = newer_glm4(&MERGES, &TAGS);
+        let text = |text: &str| Part::Text(text.into());
+        let call = [Special("<tool_call>"), text("f"), Special("<arg_key>"), text("a"), Special("</arg_key>"), Special("<arg_value>")];
+        let parts = [
+            &[text("first\n\nsecond"), Special("</think>"), text("I look. [[训练时间]]\n")][..],
+            &call,
+            &[text(" 你好 1\n"), Special("</arg_value>"), Special("</tool_call>"), text("Bye STOP now")],
+        ]
+        .concat();
+        let declared = Declared::of(&[Tool::function(json!({"name": "f"})).unwrap()]);
+        let mut reader = AnswerReader::of_marked_text(&vocab, ReplyStart::Thought(""), vec!["STOP".into()], declared);
+        let mut heard = String::new();
+        let mut on_part = |part: AnswerPart<'_>| {
+            heard += &match part {
+                AnswerPart::Text(text) => text.to_string(),
+                AnswerPart::Thought(text) => format!("({text})"),
+                AnswerPart::Call(name) => format!("@{name} "),
+                AnswerPart::Arguments(text) => format!("{text}@"),
+            };
+            ControlFlow::Continue(())
+        };
+        let ended = encode(&parts, &vocab).unwrap().into_iter().try_for_each(|id| reader.push(Some(id), "", &mut on_part));
+        let answer = reader.end(&mut on_part);
+        assert!(ended.is_break() && answer.has_stopped && answer.segments.is_empty());
+        assert_eq!((answer.thought.as_str(), answer.text.as_str()), ("first\n\nsecond", "I look. [[训练时间]]\nBye"));
+        assert_eq!(answer.calls, [ToolCall { name: "f".into(), arguments: "{\"a\": \" 你好 1\\n\"}".into() }]);
+        assert!(heard.replace(")(", "").starts_with("(first\n\nsecond)I look."), "{heard}");
+        assert!(heard.contains("@f {\"a\": \" 你好 1\\n\"}@"), "{heard}");
     }
 }

@@ -41,7 +41,7 @@ impl AnswerPlace {
         })?;
         let thinks = matches!(begins, ReplyStart::Thought(_));
         let thought = thinks.then(|| Thought::new(vocab, n_ids, &self.opening));
-        let end = vocab.encode(END.as_bytes()).unwrap_or_default();
+        let end = vocab.special(END).map_or_else(|| vocab.encode(END.as_bytes()).unwrap_or_default(), |id| vec![id]);
         let (vocab, blank_line) = (vocab.clone(), self.blank_line);
         Ok(Box::new(AnswerConstraint { inner, thought, end, vocab, blank_line, ids: Vec::new(), closing: Vec::new(), has_ended: false }))
     }
@@ -93,7 +93,7 @@ impl Constraint for AnswerConstraint {
 
     fn accept(&mut self, id: u32) -> Result<()> {
         if let Some(thought) = &mut self.thought {
-            if thought.ends_with(self.vocab.token(id)) {
+            if thought.end == Some(id) || thought.ends_with(self.vocab.token(id)) {
                 self.thought = None;
             }
             return Ok(());
@@ -122,7 +122,7 @@ impl Constraint for AnswerConstraint {
             return true;
         }
         let Some(thought) = &self.thought else { return self.inner.closes_within(id, left) };
-        let n_end = if thought.after(self.vocab.token(id)).is_some() { 0 } else { self.end.len() };
+        let n_end = if thought.end == Some(id) || thought.after(self.vocab.token(id)).is_some() { 0 } else { self.end.len() };
         self.inner.closing().is_none_or(|way| n_end + way.len() <= left)
     }
 }
@@ -135,6 +135,8 @@ struct Thought {
     texts: Vec<u32>,
     /// Tokens with text after a `>`. Such tokens could both end the thought and begin the answer.
     closers: Vec<u32>,
+    /// The special token `</think>`, which has no text. `None` if the vocabulary lacks it.
+    end: Option<u32>,
 }
 
 impl Thought {
@@ -150,7 +152,9 @@ impl Thought {
                 closers.push(id);
             }
         }
-        Thought { read: opening.into(), texts, closers }
+        let end = vocab.special(END);
+        end.into_iter().for_each(|id| set(&mut texts, id));
+        Thought { read: opening.into(), texts, closers, end }
     }
 
     /// Writes the allowed tokens to `ids`, one bit per token: all tokens with a text, except the tokens that would both end the thought and begin the
@@ -214,6 +218,19 @@ mod tests {
     fn vocab(tokens: &[&str]) -> Vocab {
         let lines = tokens.iter().enumerate().map(|(i, t)| format!("{} '{t}' {}\n", i + 1, t.replace("\\n", "\n").len()));
         Vocab::parse(lines.collect::<String>().as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn a_special_token_can_end_the_thought() {
+        let vocab = crate::template::testing::newer();
+        let (end, n_ids) = (vocab.special(END).unwrap(), vocab.max_id() as usize + 1);
+        let place = AnswerPlace { opening: "<think>".into(), lead: "", blank_line: None };
+        let mut held = place.constrain(&vocab, n_ids, &mut |_| Ok(Box::new(Only(3, 0, [0])))).unwrap();
+        assert_eq!(held.allowed().unwrap().ids[end as usize / 32] >> (end % 32) & 1, 1);
+        held.accept(vocab.encode(b"x").unwrap()[0]).unwrap();
+        assert_ne!(texts(&mut *held), [3]);
+        held.accept(end).unwrap();
+        assert_eq!(texts(&mut *held), [3]);
     }
 
     #[test]

@@ -112,6 +112,11 @@ impl Sampling {
         Sampling { temperature: 0.8, top_p: 0.8, top_k: 50, ..Self::plain(Order::Hf) }
     }
 
+    /// Returns the settings that the authors of GLM-4.7 recommend.
+    pub fn glm47() -> Self {
+        Sampling { top_p: 0.95, ..Self::plain(Order::Hf) }
+    }
+
     /// Returns the defaults of Qwen2.5's chat models (`generation_config.json`), without their penalty of repetitions.
     pub fn qwen() -> Self {
         Sampling { temperature: 0.7, top_p: 0.8, top_k: 20, ..Self::plain(Order::Hf) }

@@ -16,6 +16,8 @@ pub enum Family {
     Glm4,
     /// GLM-Edge. Its prompts do not begin with special tokens; GLM-4's prompts begin with `[gMASK]<sop>`.
     GlmEdge,
+    /// GLM-4.7, and other GLMs whose calls have keys and values in tags. An answer is one text.
+    Glm47,
     ChatGlm3,
     /// RWKV-7 G1, without special tokens in prompts.
     Rwkv,
@@ -27,7 +29,7 @@ impl Family {
     /// Returns the first tokens of every prompt.
     pub(super) fn prefix(self) -> &'static [&'static str] {
         match self {
-            Family::Glm4 => &["[gMASK]", "<sop>"],
+            Family::Glm4 | Family::Glm47 => &["[gMASK]", "<sop>"],
             Family::ChatGlm3 => &["[gMASK]", "sop"],
             Family::GlmEdge | Family::Rwkv | Family::ChatMl => &[],
         }
@@ -36,7 +38,7 @@ impl Family {
     /// Returns the special tokens that end an answer. A tool call ends with `<|observation|>`.
     pub fn stops(self) -> &'static [&'static str] {
         match self {
-            Family::Glm4 | Family::GlmEdge => &["<|endoftext|>", "<|user|>", "<|observation|>"],
+            Family::Glm4 | Family::GlmEdge | Family::Glm47 => &["<|endoftext|>", "<|user|>", "<|observation|>"],
             Family::ChatGlm3 => &["</s>", "<|user|>", "<|observation|>"],
             Family::Rwkv => &[],
             Family::ChatMl => &[CHATML[1], "<|endoftext|>"],
@@ -70,7 +72,7 @@ impl Family {
         match self {
             Family::Glm4 | Family::GlmEdge => Some(198),
             Family::ChatGlm3 => Some(5),
-            Family::Rwkv | Family::ChatMl => None,
+            Family::Glm47 | Family::Rwkv | Family::ChatMl => None,
         }
     }
 
@@ -80,7 +82,7 @@ impl Family {
     /// `Input` if the text cannot be parsed.
     pub fn arguments(self, content: &str) -> Result<Value> {
         match self {
-            Family::Glm4 | Family::GlmEdge | Family::Rwkv | Family::ChatMl => serde_json::from_str(content)
+            Family::Glm4 | Family::GlmEdge | Family::Glm47 | Family::Rwkv | Family::ChatMl => serde_json::from_str(content)
                 .map_err(|e| Error::input(format!("the arguments of a tool call must be JSON: {}", with_place(&e))).caused_by(e)),
             Family::ChatGlm3 => call::arguments(content),
         }

@@ -15,7 +15,7 @@ mod tests;
 mod token_escaper;
 
 use super::part::split_marked;
-use super::{Family, Message, Part, Template};
+use super::{Family, Message, Opening, Part, Template};
 use crate::error::{Error, Result, with_place};
 use form::Form;
 use limits::RenderLimits;
@@ -28,6 +28,9 @@ use token_escaper::TokenEscaper;
 
 /// The name of a template in errors.
 const NAME: &str = "chat_template";
+
+/// The variable by which a GLM's template decides whether the answer begins with a thought.
+const THINKS: &str = "enable_thinking";
 
 /// The stack size of the rendering thread in bytes. The most deeply nested code that `scan.rs` allows needs only a part of this stack.
 const STACK_BYTES: usize = 64 << 20;
@@ -42,7 +45,7 @@ const STACK_BYTES: usize = 64 << 20;
 /// Tokens of newer models, such as `<think>`, are hidden, too, except in the model's own messages. If the output depends on such a token in a
 /// message, the prompt is rendered without hiding these tokens. The tokens are then ordinary text in the whole prompt, even in the template's own
 /// text.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Jinja {
     source: String,
     family: Family,
@@ -52,7 +55,7 @@ pub struct Jinja {
 }
 
 impl Jinja {
-    /// Parses a template, such as a `chat_template.jinja`.
+    /// Parses a template, such as a `chat_template.jinja`. A GLM's template that writes calls with `<arg_key>` has the family [`Family::Glm47`].
     ///
     /// # Errors
     /// `File`, with the line, if `source` is not a template or exceeds a limit of `scan.rs`; `Memory` if no thread can be started.
@@ -60,6 +63,7 @@ impl Jinja {
         let source = without_generation(source);
         with_stack(|| metered::compile(&source, NAME, environment::syntax()).map(drop))?.map_err(broken)?;
         let form = Form::of(&source);
+        let family = if family == Family::Glm4 && source.contains("<arg_key>") { Family::Glm47 } else { family };
         Ok(Jinja { source, family, form, variables: Map::new() })
     }
 
@@ -172,6 +176,15 @@ impl Template for Jinja {
 
     fn family(&self) -> Family {
         self.family
+    }
+
+    fn with_opening(&self, opening: Opening) -> Option<Arc<dyn Template>> {
+        if self.family != Family::Glm47 || !self.mentions(THINKS) {
+            return None;
+        }
+        let mut other = self.clone();
+        other.variables.insert(THINKS.into(), (opening == Opening::Thought).into());
+        Some(Arc::new(other))
     }
 
     fn render(&self, messages: &[Message]) -> Result<Vec<Part>> {

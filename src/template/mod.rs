@@ -1,4 +1,4 @@
-//! Chat templates of GLM-4, its relatives, RWKV-7 G1 and Qwen: they turn messages and tools into prompts, and answers into messages and tool
+//! Chat templates of GLM-4, its relatives, GLM-4.7, RWKV-7 G1 and Qwen: they turn messages and tools into prompts, and answers into messages and tool
 //! calls.
 //!
 //! A template returns parts, which separate special tokens from text, so that a user's text never becomes a control token. A checkpoint's
@@ -14,6 +14,7 @@ mod files;
 mod g1;
 mod generation;
 mod glm4;
+mod glm47;
 mod jinja;
 mod json;
 mod message;
@@ -34,6 +35,7 @@ pub(crate) use g1::cleaned;
 pub use g1::{G1, Opening, Style, fill_prompt};
 pub use generation::GenerationConfig;
 pub use glm4::{Glm4, Version};
+pub use glm47::Glm47;
 pub use jinja::Jinja;
 pub use message::{Function, Message, Role, Tool};
 #[cfg(test)]
@@ -44,6 +46,7 @@ pub use profiles::{Profile, Profiles};
 pub(crate) use segments::{SegmentDelta, SegmentWriter, opening_ids};
 
 use crate::error::Result;
+use serde_json::Value;
 use std::sync::Arc;
 
 /// Renders a conversation as the prompt of the next answer.
@@ -83,7 +86,12 @@ pub trait Template: Send + Sync {
 
     /// Returns the texts before and after the arguments in an answer that calls the tool `name`. Returns `None` if the arguments are not JSON.
     fn around_arguments(&self, name: &str) -> Option<[String; 2]> {
-        (self.family() == Family::Glm4).then(|| [format!("{name}\n"), String::new()])
+        match self.family() {
+            Family::Glm4 => Some([format!("{name}\n"), String::new()]),
+            // GLM-4.7's own form of arguments is not JSON, but a call that is JSON in the same tags is read, too.
+            Family::Glm47 => Some([format!("<tool_call>{{\"name\": {}, \"arguments\": ", Value::from(name)), "}</tool_call>".into()]),
+            _ => None,
+        }
     }
 
     /// Returns the template with another beginning of the answer, or `None` if the template itself determines the beginning.
@@ -101,6 +109,7 @@ pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
         ("glm", _) => Some(Arc::new(Glm4(Version::Template))),
         ("glm4", _) => Some(Arc::new(Glm4(Version::V0414))),
         ("glm4v", _) => Some(Arc::new(Glm4(Version::Vision))),
+        ("glm4_moe_lite", _) => Some(Arc::new(Glm47 { thinks: true })),
         ("arwkv7" | "qrwkv6", _) => Some(Arc::new(ChatMl)),
         _ => None,
     }

@@ -59,6 +59,13 @@ impl SegmentWriter {
         writer
     }
 
+    /// Makes a writer for an answer that is one text. Its first line is text, and blanks around the text are kept.
+    pub fn of_text(vocab: &Vocab, stop_texts: Vec<String>) -> SegmentWriter {
+        let mut writer = SegmentWriter::new(vocab, stop_texts, &[]);
+        writer.shown.is_plain = true;
+        writer
+    }
+
     /// Takes the next token of the answer and passes new pieces to `on_delta`. Returns `Break` if `on_delta` returns `Break` or a stop text ends the
     /// answer.
     pub fn push(&mut self, id: u32, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
@@ -81,12 +88,12 @@ impl SegmentWriter {
         }
     }
 
-    /// Ends the answer. Returns the segments, and `true` if a stop text ended the answer.
+    /// Ends the answer. Returns the segments, or none if the answer is one text, and `true` if a stop text ended the answer.
     pub fn finish(mut self, on_delta: &mut OnDelta<'_>) -> (Vec<String>, bool) {
         // The segments are returned even if `on_delta` returns `Break`.
         let _ = self.flush(on_delta);
         let _ = self.shown.end(on_delta);
-        (self.segments, self.stopped)
+        (if self.shown.is_plain { Vec::new() } else { self.segments }, self.stopped)
     }
 
     /// Adds text to the current segment, up to a stop text.
@@ -117,10 +124,15 @@ struct SegmentOutput {
     /// Text that has not been passed to `on_delta` yet.
     held: String,
     has_shown: bool,
+    /// True if the answer is one text, whose pieces are passed on as they are.
+    is_plain: bool,
 }
 
 impl SegmentOutput {
     fn push(&mut self, text: &str, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        if self.is_plain {
+            return if text.is_empty() { ControlFlow::Continue(()) } else { on_delta(SegmentDelta::Text(text)) };
+        }
         self.held.push_str(text);
         if self.name.is_none() {
             let Some((line, _)) = self.held.split_once('\n') else { return ControlFlow::Continue(()) };
@@ -134,6 +146,9 @@ impl SegmentOutput {
 
     /// Ends the segment. Passes the text that was held back to `on_delta`.
     fn end(&mut self, on_delta: &mut OnDelta<'_>) -> ControlFlow<()> {
+        if self.is_plain {
+            return ControlFlow::Continue(());
+        }
         if self.name.is_none() {
             // A segment without a newline is a reply.
             self.name = Some(String::new());

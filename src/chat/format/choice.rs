@@ -27,6 +27,14 @@ impl Format {
                     let kind = FormatKind::Lines(super::Lines { opening: known.lines().opening, ..lines.clone() });
                     return Ok(Format { name: known.name, kind, thinking, ..self });
                 }
+                // A GLM's template has one kind of thought, and the same settings with and without it.
+                FormatKind::Messages(options) if !options.is_rwkv() => {
+                    if let Some(template) = options.template.with_opening(*opening) {
+                        let thinking = Some(if *opening == Opening::Thought { Thinking::On } else { Thinking::Off });
+                        let kind = FormatKind::Messages(Box::new(Messages { template, ..options.as_ref().clone() }));
+                        return Ok(Format { kind, thinking, ..self });
+                    }
+                }
                 FormatKind::Messages(options) => {
                     if let Some(template) = options.template.with_opening(*opening) {
                         let profile = match opening {

@@ -97,7 +97,8 @@ impl Format {
     /// # Errors
     /// `Input` if `has_bos` is true and the format is not a format of G1.
     pub fn with_bos(self, has_bos: bool) -> Result<Format> {
-        if has_bos && self.thinking.is_none() {
+        let is_g1 = self.thinking.is_some() && !matches!(&self.kind, FormatKind::Messages(options) if !options.is_rwkv());
+        if has_bos && !is_g1 {
             let e = Error::input(format!("prompts of the chat format {:?} cannot begin with token 0", self.name));
             return Err(e.hint("choose a chat format of G1 models, such as g1"));
         }

@@ -14,7 +14,7 @@ use super::Settings;
 use crate::error::{Error, Result, short};
 use crate::sample::Sampling;
 use crate::session::Model;
-use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Profiles, Template, ToolCall, Version, builtin};
+use crate::template::{Family, Files, GenerationConfig, Glm4, Message, Opening, Profiles, Template, ToolCall, Version, builtin};
 use crate::vocab::Vocab;
 use g1::G1_FORMATS;
 use known::{KNOWN, Known};
@@ -70,9 +70,9 @@ impl Messages {
         texts
     }
 
-    /// Returns true if an answer is one text, with thoughts and calls in tags. The answers of a GLM consist of segments with special tokens between them.
+    /// Returns true if an answer is one text, with thoughts and calls in tags. The answers of GLM-4 consist of segments with special tokens between them.
     pub fn has_plain_answers(&self) -> bool {
-        matches!(self.template.family(), Family::Rwkv | Family::ChatMl)
+        matches!(self.template.family(), Family::Glm47 | Family::Rwkv | Family::ChatMl)
     }
 
     /// Returns true for the templates of RWKV-7 G1, whose prompts have no special tokens.
@@ -326,6 +326,7 @@ fn template(model: &Model) -> Result<Format> {
     let is_z1 = facts.version == "glm4" && known::words(model.name()).any(|w| w == "z1");
     let defaults = match own.family() {
         Family::ChatMl => GenerationConfig::of(&Sampling::qwen()),
+        Family::Glm47 => GenerationConfig::of(&Sampling::glm47()),
         _ if is_z1 => GenerationConfig::z1(),
         _ => GenerationConfig::glm(),
     };
@@ -336,8 +337,9 @@ fn template(model: &Model) -> Result<Format> {
         None if is_z1 => Arc::new(Glm4(Version::Z1)),
         None => own,
     };
+    let thinking = template.with_opening(Opening::Thought).map(|_| Thinking::On);
     let kind = FormatKind::Messages(Box::new(Messages { template, generation }));
-    Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking: None, is_for_tools: false, has_bos: false })
+    Ok(Format { name: TEMPLATE.0, kind, profiles: Arc::default(), thinking, is_for_tools: false, has_bos: false })
 }
 
 #[cfg(test)]

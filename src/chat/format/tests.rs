@@ -3,6 +3,7 @@
 use super::known::{Known, Seen};
 use super::*;
 use crate::chat::Message;
+use crate::template::{Glm47, Part};
 
 fn seen(name: &str, n_vocab: usize) -> &'static str {
     Known::seen(&Seen { n_vocab, name, is_embedded: false }).name
@@ -215,4 +216,27 @@ mod with_a_model {
         let said = format.clone().with_prompt(&file("A", "B")).unwrap_err().to_string();
         assert!(said.starts_with("a prompt file needs a chat format without a template"), "{said}");
     }
+}
+
+#[test]
+fn a_glms_template_has_thoughts_on_and_off() {
+    let generation = GenerationConfig::of(&Sampling::glm47());
+    let messages = Messages { template: Arc::new(Glm47 { thinks: true }), generation };
+    let format = Format { thinking: Some(Thinking::On), ..Format::of_kind(FormatKind::Messages(Box::new(messages))) };
+    let Sampling { temperature, top_p, top_k, repeat_penalty, .. } = format.settings().sampling;
+    assert_eq!((temperature, top_p, top_k, repeat_penalty), (1.0, 0.95, 0, 1.0));
+    for (asked, want, end) in [
+        (Thinking::Off, Thinking::Off, "</think>"),
+        (Thinking::Fast, Thinking::Off, "</think>"),
+        (Thinking::On, Thinking::On, "<think>"),
+        (Thinking::Long, Thinking::On, "<think>"),
+    ] {
+        let other = format.clone().with_thinking(asked).unwrap();
+        let FormatKind::Messages(messages) = &other.kind else { panic!("a format of messages") };
+        assert!(messages.has_plain_answers());
+        let parts = messages.template.render(&[Message::user("a")]).unwrap();
+        assert_eq!(parts.last(), Some(&Part::Special(end)), "{asked:?}");
+        assert_eq!((other.thinking(), other.settings().sampling), (Some(want), format.settings().sampling));
+    }
+    assert!(format.with_bos(true).is_err());
 }

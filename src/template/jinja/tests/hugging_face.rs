@@ -106,3 +106,19 @@ fn strangers_cannot_command_through_calls_ids_and_results() {
         assert!(whole(&parts).contains(&evil.replace('"', "\\\"")));
     }
 }
+
+#[test]
+fn a_template_with_keys_in_tags_has_the_family_of_glm_47() {
+    let source = "{{ messages[0].content }}<|assistant|>{{ '</think>' if enable_thinking is defined and not enable_thinking else '<think>' }}\
+        {% if false %}<arg_key>{% endif %}";
+    let own = jinja(source);
+    assert_eq!((own.family(), jinja("<arg>").family()), (Family::Glm47, Family::Glm4));
+    let end = |template: &dyn Template| template.render(&[Message::user("x")]).unwrap().pop();
+    assert_eq!(end(&own), Some(Part::Special("<think>")));
+    for (opening, want) in [(Opening::Thought, "<think>"), (Opening::EmptyThought, "</think>")] {
+        assert_eq!(end(own.with_opening(opening).unwrap().as_ref()), Some(Part::Special(want)));
+    }
+    // Without the variable, or in another family, the template alone decides.
+    assert!(jinja("<arg_key>").with_opening(Opening::Thought).is_none());
+    assert!(jinja("{{ enable_thinking }}").with_opening(Opening::Thought).is_none());
+}
