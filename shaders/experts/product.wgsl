@@ -3,7 +3,7 @@
 // A binding has a piece of the stack of all experts' matrices. A dispatch computes only the rows in its piece. One workgroup per four rows and
 // token, and per expert of the token unless MODE is 2. Each lane multiplies a part of the width.
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
-// Slot scale: scale/*
+// Slot scale: scale/affine, scale/levels, scale/none, scale/rows, scale/rows_minima
 // Slot weight: weight/*
 import package::lib::activation::sigmoid;
 import package::lib::cursor::n_tokens;

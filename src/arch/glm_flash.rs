@@ -141,7 +141,7 @@ impl Blueprint for GlmFlash {
     fn facts(&self) -> Facts {
         Facts {
             architecture: FLASH,
-            version: "flash",
+            version: FLASH,
             n_layer: self.n_layer,
             n_embd: self.n_embd,
             n_ffn: self.n_ffn,

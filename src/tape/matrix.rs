@@ -7,6 +7,10 @@
 //! - *Column pieces* are for matrices whose inputs are mostly zeros. A column piece is `[inputs, outputs]`: the weights of one input channel are
 //!   contiguous. The matrix is cut by output rows, so each column piece has all input channels.
 
+mod kind;
+
+pub use kind::MatrixKind;
+
 use super::Heads;
 use super::cells::{self, WORD_BYTES};
 use super::region::{CodeOrder, Region};
@@ -40,25 +44,6 @@ pub struct MatrixPart {
     /// How much errors of a weight count when it is encoded: one number per input, padded with zeros, with a mean of about 1. `None` if all weights
     /// count alike.
     pub importance: Option<Arc<[f32]>>,
-}
-
-/// The role of a matrix in its model. In the option `quant`, an exception such as `head=i8` chooses the format of all matrices of a role.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MatrixKind {
-    /// A projection of time mix or attention, or a receptance, key or gate matrix of the ffn.
-    Plain,
-    /// The last matrix of an ffn.
-    Value,
-    /// One matrix of a low-rank pair: two small matrices whose product replaces a large matrix.
-    LowRank,
-    /// A table whose rows are looked up, never multiplied.
-    Embedding,
-    /// The matrix that computes logits.
-    Head,
-    /// The matrix of a router, which scores experts. It is always stored as f32, because a small error may choose another expert.
-    Router,
-    /// A matrix of one expert. The parts of its stack are the experts, and a device chooses which of them it multiplies.
-    Expert,
 }
 
 /// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane` is true, the tensor is `[of, …]`, one plane per matrix.

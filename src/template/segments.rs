@@ -88,7 +88,7 @@ impl SegmentWriter {
         }
     }
 
-    /// Ends the answer. Returns the segments, or none if the answer is one text, and `true` if a stop text ended the answer.
+    /// Ends the answer. Returns the segments (no segments if the answer is one text), and `true` if a stop text ended the answer.
     pub fn finish(mut self, on_delta: &mut OnDelta<'_>) -> (Vec<String>, bool) {
         // The segments are returned even if `on_delta` returns `Break`.
         let _ = self.flush(on_delta);

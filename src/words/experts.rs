@@ -29,7 +29,7 @@ struct Experts {
     x: Var,
 }
 
-/// What the shader experts/product stores.
+/// The product that the shader experts/product computes, and how it stores the result.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Gate,

@@ -7,7 +7,7 @@ mod clean;
 mod tests;
 mod write;
 
-use super::{Family, Jinja, Message, Part, Role, Template, Tool};
+use super::{Family, Jinja, Message, Opening, Part, Role, Template, Tool};
 use crate::error::{Error, Result};
 pub(crate) use clean::cleaned;
 use clean::{CleanTurn, turns};
@@ -26,28 +26,6 @@ pub enum Style {
     Tools,
     /// Paragraphs as in `Assistant`. The system message has one line per tool.
     Short,
-}
-
-/// The beginning of an answer that the prompt already contains.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Opening {
-    /// The prompt ends before the answer, so the model chooses whether to write a thought.
-    Nothing,
-    /// The prompt begins a thought, and the model continues the thought.
-    Thought,
-    /// The prompt contains an empty thought, so the model answers at once.
-    EmptyThought,
-}
-
-impl Opening {
-    /// Returns the text at the end of the prompt. The final `>` of its tag is missing, because the model writes it.
-    pub(crate) fn text(self) -> &'static str {
-        match self {
-            Opening::Nothing => "",
-            Opening::Thought => "<think",
-            Opening::EmptyThought => "<think></think",
-        }
-    }
 }
 
 /// The texts with which checkpoints' own templates begin an answer at the end of the prompt.
