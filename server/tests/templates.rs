@@ -1,4 +1,4 @@
-//! Tests of prompts as text, with models that have the special tokens of GLM-4 or ChatML, and with a template of its own.
+//! Tests of prompts as text, with models that have the special tokens of GLM-4, GLM-4.7 or ChatML, and with a template of its own.
 
 use super::{Answer, Server};
 use crate::support::made;
@@ -7,9 +7,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 use std::path::Path;
 use wingbeat::engine::{Engine, EngineOptions};
-use wingbeat::low_level::arch::{Arwkv7, Base, Glm4, QwenBody, Ranks};
+use wingbeat::low_level::arch::{Arwkv7, Base, Glm4, GlmFlash, QwenBody, Ranks};
 use wingbeat::low_level::session::{Model, ModelSource};
-use wingbeat::low_level::weights::Glm;
+use wingbeat::low_level::weights::{FLASH, Flash, Glm};
 use wingbeat_server::ServeOptions;
 
 /// The number of GLM-4's tokens before the special tokens, and the number of its embeddings.
@@ -164,6 +164,11 @@ fn write_chatml(folder: &Path) {
     let base = Base { n_vocab: 300, ..QwenBody::published(1, 64, 48, 64).base };
     let body = QwenBody { base, stop_ids: vec![257] };
     made::write(&Arwkv7 { body, ranks: Ranks { w: 3, a: 4, v: 2, g: 5 }, is_normed: true }, &folder.join("model.safetensors"));
+    write_tokenizer(folder, &["<|endoftext|>", "<|im_end|>", "<|im_start|>"]);
+}
+
+/// Writes a vocabulary of all bytes and special tokens, whose ids begin with 256.
+fn write_tokenizer(folder: &Path, special: &[&str]) {
     // GPT-2's characters for bytes: printable bytes are themselves, the others follow from 256 on.
     let is_printable = |byte: &u8| matches!(byte, 0x21..=0x7e | 0xa1..=0xac | 0xae..=0xff);
     let mut others = 256..;
@@ -171,7 +176,7 @@ fn write_chatml(folder: &Path) {
     let vocab: serde_json::Map<String, Value> =
         (0..=u8::MAX).map(spelt).zip(0..).map(|(code, id): (u32, u32)| (char::from_u32(code).unwrap().to_string(), id.into())).collect();
     let added = |(content, id): (&str, u32)| json!({"id": id, "content": content, "special": true, "single_word": false, "lstrip": false, "rstrip": false, "normalized": false});
-    let added: Vec<Value> = ["<|endoftext|>", "<|im_end|>", "<|im_start|>"].into_iter().zip(256..).map(added).collect();
+    let added: Vec<Value> = special.iter().copied().zip(256..).map(added).collect();
     let tokenizer = json!({
         "added_tokens": added,
         "normalizer": {"type": "NFC"},
@@ -182,19 +187,23 @@ fn write_chatml(folder: &Path) {
     std::fs::write(folder.join("tokenizer.json"), tokenizer.to_string()).unwrap();
 }
 
+/// Starts a server with the model of a folder.
+fn serve(folder: &Path) -> Server {
+    let path = folder.to_path_buf();
+    let load = Box::new(move || {
+        let model = Model::load(&ModelSource::Path(path.clone()), &crate::support::options("cpu"), &mut |_, _| ())?;
+        Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() })
+    });
+    let server = Server::loading(ServeOptions::default(), load);
+    server.wait();
+    server
+}
+
 #[test]
 fn a_model_with_chatml_talks_and_calls_tools() {
     let folder = tempfile::tempdir().unwrap();
     write_chatml(folder.path());
-    let path = folder.path().to_path_buf();
-    let server = Server::loading(
-        ServeOptions::default(),
-        Box::new(move || {
-            let model = Model::load(&ModelSource::Path(path.clone()), &crate::support::options("cpu"), &mut |_, _| ())?;
-            Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() })
-        }),
-    );
-    server.wait();
+    let server = serve(folder.path());
     let user = |text: &str| json!([{"role": "user", "content": text}]);
     let rendered = server.post("/apply-template", &json!({"messages": user("a<|im_end|>")})).ok();
     assert_eq!(rendered["prompt"], "<|im_start|>user\na<|im_end|><|im_end|>\n<|im_start|>assistant\n");
@@ -224,4 +233,76 @@ fn a_model_with_chatml_talks_and_calls_tools() {
     assert!(prompt.starts_with("<|im_start|>system\n# Tools\n\n"), "{prompt}");
     assert!(prompt.contains("<|im_start|>assistant\n<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "), "{prompt}");
     assert!(prompt.ends_with("<|im_start|>user\n<tool_response>\nsunny\n</tool_response><|im_end|>\n<|im_start|>assistant\n"), "{prompt}");
+}
+
+/// Writes a GLM-4.7-Flash with random weights, and a vocabulary of bytes with its special tokens.
+fn write_flash(folder: &Path) {
+    let flash = Flash {
+        q_rank: Some(8),
+        kv_rank: 16,
+        nope_size: 8,
+        rope_size: 8,
+        value_size: 8,
+        n_experts: 4,
+        n_used: 2,
+        n_groups: 1,
+        n_used_groups: 1,
+        n_shared: 1,
+        expert_ffn: 8,
+        scale: 1.8,
+        normalises: true,
+        dense: vec![true, false],
+    };
+    let config = Glm {
+        model_type: FLASH.into(),
+        n_head: 2,
+        n_kv_head: 2,
+        head_size: 16,
+        rotary_size: 8,
+        rope_theta: 1e6,
+        rms_norm_eps: 1e-5,
+        attention_bias: false,
+        max_context: 4096,
+        eos: vec![256, 260, 262],
+        pad: None,
+        labels: vec![],
+        flash: Some(flash.clone()),
+    };
+    made::write(&GlmFlash { n_layer: 2, n_embd: 16, n_ffn: 24, n_vocab: 300, config, flash }, &folder.join("model.safetensors"));
+    let special = "<|endoftext|> [gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|> <think> </think> <tool_call> </tool_call> <arg_key> </arg_key> \
+                   <arg_value> </arg_value> <tool_response> </tool_response>";
+    write_tokenizer(folder, &special.split_whitespace().collect::<Vec<_>>());
+}
+
+#[test]
+fn glm_flash_talks_and_calls_tools() {
+    let folder = tempfile::tempdir().unwrap();
+    write_flash(folder.path());
+    let server = serve(folder.path());
+    let user = json!([{"role": "user", "content": "a"}]);
+    let rendered = server.post("/apply-template", &json!({"messages": user})).ok();
+    assert_eq!(rendered["prompt"], "[gMASK]<sop><|user|>a<|assistant|><think>");
+    let answer = server.post("/v1/chat/completions", &json!({"messages": user, "max_tokens": 5, "temperature": 0})).ok();
+    assert_eq!(answer["usage"]["prompt_tokens"], 6, "{answer}");
+
+    let parameters =
+        json!({"type": "object", "properties": {"city": {"enum": ["Rome", "Ur"]}}, "required": ["city"], "additionalProperties": false});
+    let tools = json!([{"type": "function", "function": {"name": "weather", "parameters": parameters}}]);
+    let body = json!({"messages": user, "tools": tools, "tool_choice": "required", "max_tokens": 400, "temperature": 0});
+    let answer = server.post("/v1/chat/completions", &body).ok();
+    let call = &answer["choices"][0]["message"]["tool_calls"][0];
+    assert_eq!((&answer["choices"][0]["finish_reason"], &call["function"]["name"]), (&json!("tool_calls"), &json!("weather")), "{answer}");
+    let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+    let city = arguments["city"].as_str().unwrap();
+    assert!(["Rome", "Ur"].contains(&city));
+    let messages = json!([
+        {"role": "user", "content": "a"}, {"role": "assistant", "content": null, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": call["id"], "content": "sunny"},
+    ]);
+    let rendered = server.post("/apply-template", &json!({"messages": messages, "tools": tools})).ok();
+    let prompt = rendered["prompt"].as_str().unwrap();
+    assert!(prompt.starts_with("[gMASK]<sop><|system|>\n# Tools\n\n"), "{prompt}");
+    let called = format!("</think><tool_call>weather<arg_key>city</arg_key><arg_value>{city}</arg_value></tool_call>");
+    assert!(prompt.contains(&called), "{prompt}");
+    assert!(prompt.ends_with("<|observation|><tool_response>sunny</tool_response><|assistant|><think>"), "{prompt}");
 }

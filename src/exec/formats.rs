@@ -351,7 +351,7 @@ mod tests {
             let known = if wrong.contains("foot") { "unknown part \"foot\" of a model" } else { "i4-mixed" };
             assert!(error.contains(known), "{wrong}: {error}");
         }
-        let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false };
+        let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false, n_used: None };
         let plan = "i8,att.kay=i4".parse::<QuantPlan>().unwrap();
         assert!(plan.fitted(&[spec], &Nothing).unwrap_err().to_string().contains("att.kay"));
     }

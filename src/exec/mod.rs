@@ -88,7 +88,8 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row.
+    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row, experts count as
+    /// those of one token.
     pub weight_bytes: u64,
 }
 
@@ -101,11 +102,7 @@ fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
             _ => None,
         })
         .collect();
-    let bytes = |m: Matrix| {
-        let spec = tape.matrix_spec(m);
-        if spec.is_table() { spec.row_bytes() } else { spec.size_bytes() }
-    };
-    read.into_iter().map(|m| bytes(m) as u64).sum()
+    read.into_iter().map(|m| tape.matrix_spec(m).token_bytes() as u64).sum()
 }
 
 /// The largest number of steps in one submission.

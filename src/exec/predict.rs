@@ -176,11 +176,17 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
                 if spec.is_table() {
                     bytes += (spec.row_bytes() * cx.tokens) as f64;
                 } else {
-                    let share = if is_sparse { (1.0 - ZEROS) / SCATTERED * cx.tokens as f64 } else { 1.0 };
+                    // Each token reads its experts by itself.
+                    let used = spec.n_used.map(|n| n as f64 / spec.parts.len() as f64);
+                    let share = match used {
+                        Some(used) => used * cx.tokens as f64,
+                        None if is_sparse => (1.0 - ZEROS) / SCATTERED * cx.tokens as f64,
+                        None => 1.0,
+                    };
                     bytes += piece.size_bytes() as f64 * share;
                     for segment in &piece.segments {
                         let k = spec.parts[segment.part].k;
-                        weights += (segment.rows * k) as f64;
+                        weights += (segment.rows * k) as f64 * used.unwrap_or(1.0);
                         width = width.max(k);
                     }
                 }

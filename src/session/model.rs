@@ -224,11 +224,11 @@ impl Model {
     pub fn n_params(&self) -> u64 {
         self.0.n_params
     }
-    /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, and all bytes of the other matrices.
+    /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, the experts of a
+    /// token, and all bytes of the other matrices.
     /// Columns that sparse products skip count, too.
     pub fn token_bytes(&self) -> u64 {
-        let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
-        self.tape().matrices.iter().map(|m| read(m) as u64).sum()
+        self.tape().matrices.iter().map(|m| m.token_bytes() as u64).sum()
     }
     /// Returns the size of all matrices in bytes.
     pub fn weight_bytes(&self) -> u64 {

@@ -22,7 +22,11 @@ pub fn quantised_tensors(matrices: &[MatrixSpec]) -> Vec<QuantisedTensor> {
     for spec in matrices {
         for part in spec.parts.iter().filter(|part| part.format.scaling() != Scaling::None) {
             let size = |format: &'static dyn Format| {
-                let one = MatrixSpec { parts: vec![MatrixPart { format, ..part.clone() }], has_sparse_input: spec.has_sparse_input };
+                let one = MatrixSpec {
+                    parts: vec![MatrixPart { format, ..part.clone() }],
+                    has_sparse_input: spec.has_sparse_input,
+                    n_used: None,
+                };
                 one.size_bytes() as u64
             };
             let (bytes, float_bytes) = (size(part.format), size(Float::F16.format()));

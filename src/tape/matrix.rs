@@ -173,6 +173,8 @@ pub struct MatrixSpec {
     /// `true` if the inputs that are multiplied with the stack are mostly zeros. An executor may then store the matrix column-major and read only
     /// the columns of non-zero inputs.
     pub has_sparse_input: bool,
+    /// The number of parts that a token uses, if the parts are experts: a device then chooses which of them it multiplies. `None` if all parts are used.
+    pub n_used: Option<usize>,
 }
 
 /// The size of a window in bytes. A window is a uniform binding of 64 KiB, the largest size that every WebGPU device supports.
@@ -278,11 +280,6 @@ impl MatrixSpec {
     /// Returns whether the stack is an embedding: a table whose rows are looked up and never multiplied.
     pub fn is_table(&self) -> bool {
         self.parts.iter().any(|p| p.kind == MatrixKind::Embedding)
-    }
-
-    /// Returns whether the parts of the stack are experts, of which a step multiplies some.
-    pub fn is_experts(&self) -> bool {
-        self.parts.iter().any(|p| p.kind == MatrixKind::Expert)
     }
 
     /// Returns the layout that `rows` rows of the matrix `part` have in a piece.
@@ -391,7 +388,7 @@ impl MatrixSpec {
             Scaling::None => true,
         };
         // A kernel cannot choose among uniform bindings, so experts are in storage buffers.
-        !self.is_table() && !self.is_experts() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
+        !self.is_table() && self.n_used.is_none() && self.parts.iter().all(|p| fits(p) && scales_fit(p))
     }
 
     /// Returns the size of the weights and scales in a file, in bytes. On a device they take about as much.
@@ -403,6 +400,15 @@ impl MatrixSpec {
     pub fn size_in(&self, format: &dyn Fn(&MatrixPart) -> &'static dyn Format) -> usize {
         let axis = self.axis_in(format);
         self.parts.iter().map(|p| part_bytes(p, format(p), axis, p.rows)).sum()
+    }
+
+    /// Returns how many bytes are read to compute one token: one row of an embedding, the experts of one token, or the whole stack.
+    pub fn token_bytes(&self) -> usize {
+        if self.is_table() {
+            self.row_bytes()
+        } else {
+            self.size_bytes() * self.n_used.unwrap_or(self.parts.len()) / self.parts.len().max(1)
+        }
     }
 
     /// Returns how many bytes a lookup in an embedding reads: one row of every matrix of the stack.

@@ -280,7 +280,7 @@ impl Tape {
 
     /// Declares a stack of matrices. One dispatch can read several consecutive matrices if they have the same format.
     pub fn matrix(&mut self, parts: Vec<MatrixPart>) -> Matrix {
-        self.matrices.push(MatrixSpec { parts, has_sparse_input: false });
+        self.matrices.push(MatrixSpec { parts, has_sparse_input: false, n_used: None });
         Matrix(self.matrices.len() - 1)
     }
 
@@ -288,6 +288,13 @@ impl Tape {
     pub fn matrix_of_sparse_input(&mut self, part: MatrixPart) -> Matrix {
         let m = self.matrix(vec![part.of(MatrixKind::Value)]);
         self.matrices[m.0].has_sparse_input = true;
+        m
+    }
+
+    /// Declares the matrices of experts, of which each token uses `n_used`.
+    pub fn matrix_of_experts(&mut self, parts: Vec<MatrixPart>, n_used: usize) -> Matrix {
+        let m = self.matrix(parts);
+        self.matrices[m.0].n_used = Some(n_used);
         m
     }
 

@@ -72,6 +72,14 @@ const FAMILIES: &[VocabFamily] = &[
         origin: "https://huggingface.co/THUDM/glm-4-9b-chat/resolve/main/tokenizer.model",
     },
     VocabFamily {
+        name: "GLM-4.7",
+        n_vocab: &[154880],
+        // The last special token that ends a text has the id 154829.
+        max_id: 154829..=154879,
+        files: &["tokenizer.json"],
+        origin: "https://huggingface.co/zai-org/GLM-4.7-Flash/resolve/main/tokenizer.json",
+    },
+    VocabFamily {
         name: "Qwen2.5",
         n_vocab: &[151936, 152064],
         max_id: 151645..=151935,
@@ -102,6 +110,7 @@ const FAMILIES: &[VocabFamily] = &[
 /// | 50277, 50304 | GPT-NeoX-20B, from `folder` |
 /// | 20096 | MIDI, from `folder` |
 /// | 151552 | GLM-4, from `folder` |
+/// | 154880 | GLM-4.7, from `folder` |
 /// | 151936, 152064 | Qwen2.5, from `folder` |
 /// | 59264 | GLM-Edge, from `folder` |
 /// | 65024 | ChatGLM3, from `folder` |

@@ -7,7 +7,7 @@
 use super::route::Routed;
 use super::testing::{Case, batches, steps};
 use crate::quant::product::{Product, Sums, products};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixKind, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word};
 
 /// The matrices of all experts.
 pub struct ExpertMatrices {
@@ -42,8 +42,7 @@ impl Tape {
     pub fn experts(&mut self, routed: Routed, of: ExpertMatrices, x: Var) {
         let n_used = self.var_spec(routed.chosen).columns[0];
         let hidden = self.scratch("experts", Rows::Tokens, &vec![of.gate[0].rows; n_used]);
-        let [gate, up, down] =
-            [of.gate, of.up, of.down].map(|parts| self.matrix(parts.into_iter().map(|part| part.of(MatrixKind::Expert)).collect()));
+        let [gate, up, down] = [of.gate, of.up, of.down].map(|parts| self.matrix_of_experts(parts, n_used));
         self.record(Experts { routed, gate, up, down, hidden, x });
     }
 }
@@ -209,7 +208,7 @@ pub fn cases() -> Vec<Case> {
     use super::{Norm, Router};
     use crate::tape::vector;
     let mut cases = Vec::new();
-    for (n_experts, n_used, width, ffn) in [(1, 1, 8, 8), (5, 2, 40, 24), (64, 4, 64, 40), (12, 3, 136, 72)] {
+    for (n_experts, n_used, width, ffn) in [(1, 1, 8, 8), (5, 2, 42, 26), (64, 4, 64, 40), (12, 3, 136, 72)] {
         let mut tape = Tape::new();
         let x = tape.var("x", Rows::Tokens, &[width]);
         let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-5);

@@ -41,7 +41,7 @@ impl Word for HeadProducts {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (heads, rows, k, steps) in [(1, 3, 8, steps(2)), (3, 16, 24, steps(2)), (20, 40, 16, batches())] {
+    for (heads, rows, k, steps) in [(1, 3, 8, steps(2)), (3, 16, 28, steps(2)), (20, 40, 16, batches())] {
         let mut tape = Tape::new();
         let x = tape.var("x", Rows::Tokens, &[heads * (k + 8)]);
         let y = tape.var("y", Rows::Tokens, &[heads * (rows + 5)]);

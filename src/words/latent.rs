@@ -100,7 +100,7 @@ impl Word for Latent {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (n_heads, plain, rotary, width, steps) in [(1, 8, 8, 8, steps(2)), (3, 16, 8, 72, steps(2)), (20, 24, 16, 128, batches())] {
+    for (n_heads, plain, rotary, width, steps) in [(1, 12, 8, 8, steps(2)), (3, 16, 8, 72, steps(2)), (20, 24, 16, 128, batches())] {
         let mut tape = Tape::new();
         let queries = tape.var("queries", Rows::Tokens, &[n_heads * (plain + rotary)]);
         let latent = tape.var("c", Rows::Tokens, &[width + rotary]);

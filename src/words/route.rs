@@ -135,7 +135,7 @@ impl Word for Route {
 pub fn cases() -> Vec<Case> {
     let of = |n_experts, n_used| Router { n_experts, n_used, n_groups: 1, n_used_groups: 1, scale: 1.8, normalises: true };
     let grouped = |n_groups, n_used_groups| Router { n_groups, n_used_groups, normalises: false, ..of(24, 3) };
-    let all = [(8, of(1, 1)), (40, of(7, 2)), (96, of(64, 4)), (64, of(130, 16)), (40, grouped(4, 2)), (40, grouped(12, 5))];
+    let all = [(8, of(1, 1)), (42, of(7, 2)), (96, of(64, 4)), (64, of(130, 16)), (40, grouped(4, 2)), (40, grouped(12, 5))];
     all.into_iter()
         .map(|(width, of)| {
             let mut tape = Tape::new();

@@ -15,6 +15,4 @@ pub enum MatrixKind {
     Head,
     /// The matrix of a router, which scores experts. It is always stored as f32, because a small error may choose another expert.
     Router,
-    /// A matrix of one expert. The parts of its stack are the experts, and a device chooses which of them it multiplies.
-    Expert,
 }

@@ -4,7 +4,7 @@ use super::*;
 
 fn stack(format: &'static dyn Format, parts: &[(usize, usize)], has_sparse_input: bool) -> MatrixSpec {
     let part = |&(rows, k): &(usize, usize)| MatrixPart { format, ..MatrixPart::new("w", rows, k) };
-    MatrixSpec { parts: parts.iter().map(part).collect(), has_sparse_input }
+    MatrixSpec { parts: parts.iter().map(part).collect(), has_sparse_input, n_used: None }
 }
 
 #[test]
