@@ -25,8 +25,9 @@ const MAX_ADDED_BYTES: usize = 1 << 18;
 /// The limit on the bytes of a text. The `tokenizers` crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// The special token by which the vocabulary of a model with ChatML is recognised.
+/// The special tokens by which the vocabularies of models with ChatML and of GLM-4.7 are recognised.
 const CHATML: &str = "<|im_start|>";
+const GLM: &str = "[gMASK]";
 
 /// The tokenizer of the `tokenizers` crate with `SplitSteps` as its pre-tokenizer.
 type Tokenizer = TokenizerImpl<ModelWrapper, NormalizerWrapper, SplitSteps, PostProcessorWrapper, DecoderWrapper>;
@@ -37,7 +38,7 @@ pub(super) struct HuggingFace {
     kind: TokenKind,
     /// The texts and ids of the special tokens, which have no bytes in `table`.
     marks: Vec<(String, u32)>,
-    /// True if `encode` finds no special token in a text. Chat models with ChatML have such a vocabulary: only their template writes special tokens.
+    /// True if `encode` finds no special token in a text. Chat models with ChatML and GLM-4.7 have such vocabularies: only their template writes special tokens.
     keeps_apart: bool,
 }
 
@@ -80,7 +81,7 @@ pub(super) fn parse(json: &[u8]) -> Result<Arc<dyn Scheme>> {
 /// # Errors
 ///
 /// Errors of [`parse`], except for damaged JSON.
-pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
+pub(super) fn build(mut file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     let mut parts = Vec::new();
     if let Some(pre_tokenizer) = file.pre_tokenizer {
         pre_tokenizer.flatten(&mut parts).map_err(|e| Error::file(format!("the pre_tokenizer has an unsupported pattern: {e}")))?;
@@ -104,10 +105,13 @@ pub(super) fn build(file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
         let sequence = normalizers::Sequence::new(parts);
         tokenizer.with_normalizer(Some(sequence)).map_err(|e| Error::file(format!("the normalizer is unsupported: {e}")))?;
     }
+    // GLM's files do not call tags such as `<think>` special, but only the template may write them.
+    let is_glm = file.added_tokens.iter().any(|added| added.token.content == GLM);
+    file.added_tokens.iter_mut().for_each(|added| added.token.special |= is_glm);
     let marks: Vec<(String, u32)> =
         file.added_tokens.iter().filter(|added| added.token.special).map(|added| (added.token.content.clone(), added.id)).collect();
     add(&mut tokenizer, file.added_tokens)?;
-    let keeps_apart = marks.iter().any(|(text, _)| text == CHATML);
+    let keeps_apart = is_glm || marks.iter().any(|(text, _)| text == CHATML);
     tokenizer.set_encode_special_tokens(keeps_apart);
     // Qwen's pattern keeps two newlines together, also before a letter. GPT-2's pattern takes them apart.
     if let TokenKind::Bytes { newlines, .. } = &mut kind

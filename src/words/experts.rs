@@ -208,7 +208,9 @@ pub fn cases() -> Vec<Case> {
     use super::{Norm, Router};
     use crate::tape::vector;
     let mut cases = Vec::new();
-    for (n_experts, n_used, width, ffn) in [(1, 1, 8, 8), (5, 2, 42, 26), (64, 4, 64, 40), (12, 3, 136, 72)] {
+    for (n_experts, n_used, width, ffn) in
+        [(1, 1, 8, 8), (5, 2, 42, 26), (8, 8, 24, 16), (64, 4, 64, 40), (12, 3, 136, 72), (130, 6, 16, 33)]
+    {
         let mut tape = Tape::new();
         let x = tape.var("x", Rows::Tokens, &[width]);
         let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-5);

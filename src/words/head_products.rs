@@ -1,6 +1,7 @@
 //! Products per head:  y_h = W_h x_h
 //!
-//! x_h and y_h are ranges of a row of x and y. W_h is `[rows, k]`, the same size for every head.
+//! x_h and y_h are ranges of a row of x and y. W_h is `[rows, k]`, the same size for every head. k is a multiple of 8, because a product reads whole units, and
+//! the next floats belong to another head.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
@@ -41,7 +42,9 @@ impl Word for HeadProducts {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (heads, rows, k, steps) in [(1, 3, 8, steps(2)), (3, 16, 28, steps(2)), (20, 40, 16, batches())] {
+    for (heads, rows, k, steps) in
+        [(1, 3, 8, steps(2)), (3, 16, 24, steps(2)), (2, 67, 136, steps(2)), (9, 8, 64, steps(2)), (20, 40, 16, batches())]
+    {
         let mut tape = Tape::new();
         let x = tape.var("x", Rows::Tokens, &[heads * (k + 8)]);
         let y = tape.var("y", Rows::Tokens, &[heads * (rows + 5)]);

@@ -9,7 +9,7 @@ use super::norm::Norm;
 use super::testing::{Case, batches, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, vector};
 
-/// The activations that [`Tape::latent_qkv`] reads, and their sizes.
+/// The activations that [`Tape::latent_qkv`] reads, and their sizes. All numbers of channels are multiples of 8.
 pub struct LatentInputs {
     /// The queries of all heads, `[T, heads * head]`. The last `rotary` channels of a head are rotary.
     pub queries: Var,
@@ -100,7 +100,13 @@ impl Word for Latent {
 
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    for (n_heads, plain, rotary, width, steps) in [(1, 12, 8, 8, steps(2)), (3, 16, 8, 72, steps(2)), (20, 24, 16, 128, batches())] {
+    for (n_heads, plain, rotary, width, steps) in [
+        (1, 8, 8, 8, steps(2)),
+        (3, 16, 8, 72, steps(2)),
+        (2, 56, 8, 264, steps(2)),
+        (9, 8, 24, 40, steps(2)),
+        (20, 24, 16, 128, batches()),
+    ] {
         let mut tape = Tape::new();
         let queries = tape.var("queries", Rows::Tokens, &[n_heads * (plain + rotary)]);
         let latent = tape.var("c", Rows::Tokens, &[width + rotary]);

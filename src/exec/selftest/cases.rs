@@ -168,7 +168,9 @@ mod tests {
         }
         let default = WORDS.iter().map(|word| cases(word, FORMATS[0], Extent::Quick));
         for (word, cases) in WORDS.iter().zip(default) {
-            assert!(cases.iter().any(|c| is_odd(c, 1)), "{} has no quick case of an odd size", word.name);
+            // Some words need whole units, and have no case of an odd size.
+            let has_odd = (word.cases)().iter().any(|c| is_odd(c, 1));
+            assert!(!has_odd || cases.iter().any(|c| is_odd(c, 1)), "{} has no quick case of an odd size", word.name);
             assert!(cases.iter().any(|c| c.steps.iter().any(|s| s.runs.len() > 1)), "{}: no step of several slots", word.name);
         }
         let full: usize = WORDS.iter().flat_map(|w| FORMATS.iter().map(|f| cases(w, *f, Extent::Full).len())).sum();

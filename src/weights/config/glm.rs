@@ -1,11 +1,13 @@
 //! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`, and the vision models
-//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read). [`flash`](super::flash) reads the further keys of `glm4_moe_lite`.
+//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read). [`flash`] reads the further keys of `glm4_moe_lite`.
 //!
 //! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
 //! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
 
+mod flash;
+
 use super::keys::{ConfigKeys, missing, unsupported};
-use super::{ModelConfig, Shapes, agree, flash};
+use super::{ModelConfig, Shapes, agree};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
 use crate::weights::glm::{DEFAULT_EOS, DEFAULT_THETA, FLASH, VISION};

@@ -2,7 +2,6 @@
 //!
 //! A configuration that contradicts the shapes belongs to another model and is refused. Each family of models has one file here.
 
-mod flash;
 pub(super) mod glm;
 pub(super) mod keys;
 pub(super) mod rwkv;

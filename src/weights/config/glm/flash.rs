@@ -1,7 +1,7 @@
 //! Reads the `config.json` of GLM-4.7-Flash (`glm4_moe_lite`), whose keys and defaults are defined by `transformers`.
 
-use super::glm::{GlmConfig, Rope, SizeKey};
-use super::keys::{ConfigKeys, unsupported};
+use super::super::keys::{ConfigKeys, unsupported};
+use super::{GlmConfig, Rope, SizeKey};
 use crate::error::{Error, Result, short};
 use crate::weights::Glm;
 use crate::weights::glm::{FLASH, Flash};
