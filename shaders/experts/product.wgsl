@@ -15,8 +15,9 @@ import package::slot::weight::begin_weights;
 import package::constants::{EXPERTS, MODE};
 
 struct Params {
-    // The number of experts that a workgroup multiplies.
+    // The number of experts that a workgroup multiplies, and the number of workgroups that share the experts of a token.
     slots: u32,
+    groups: u32,
     // The number of rows of an expert's matrix.
     rows: u32,
     // Width of a row in units of eight weights.
@@ -41,16 +42,18 @@ struct Params {
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let t = group.y;
+    // Workgroups of the same rows follow one another, so that tokens with the same expert find its rows in a cache.
+    let t = group.x + group.z / params.groups * 32768u;
     if t >= n_tokens() { return; }
-    let row = 4u * group.x;
+    let row = 4u * group.y;
+    let share = group.z % params.groups;
     begin_weights(lane);
     var sums = vec4(0.0);
     var is_here = false;
     for (var i = 0u; i < params.slots; i++) {
-        let j = group.z * params.slots + i;
+        let j = share * params.slots + i;
         let choice = t * params.chosen_stride + j;
-        let expert = params.experts[u32(chosen[choice])];
+        let expert = params.experts[min(u32(chosen[choice]), EXPERTS - 1u)];
         if row < expert.z || row >= expert.z + expert.w { continue; }
         is_here = true;
         let place = Place(expert.x, expert.y, params.units, expert.w);
@@ -68,7 +71,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     let z = reduce_sum(sums, lane);
     if !is_here || lane >= 4u || row + lane >= params.rows { return; }
-    let at = t * params.y_stride + group.z * params.y_slot + row + lane;
+    let at = t * params.y_stride + share * params.y_slot + row + lane;
     if MODE == 0u { y[at] = z[lane] * sigmoid(z[lane]); }
     if MODE == 1u { y[at] *= z[lane]; }
     if MODE == 2u { y[at] += z[lane]; }

@@ -404,10 +404,10 @@ impl MatrixSpec {
 
     /// Returns how many bytes are read to compute one token: one row of an embedding, the experts of one token, or the whole stack.
     pub fn token_bytes(&self) -> usize {
-        if self.is_table() {
-            self.row_bytes()
-        } else {
-            self.size_bytes() * self.n_used.unwrap_or(self.parts.len()) / self.parts.len().max(1)
+        match self.n_used {
+            Some(n_used) => self.size_bytes() / self.parts.len() * n_used,
+            None if self.is_table() => self.row_bytes(),
+            None => self.size_bytes(),
         }
     }
 

@@ -194,7 +194,7 @@ impl Shape {
         let (lanes, most, sharers) = match cx.caps.class {
             // The queries of a workgroup take at most 8 KiB of workgroup memory.
             Class::Groups => (64, (2048 / of.head_size).clamp(1, 16), 4),
-            Class::Lanes => (8, 8, 1),
+            Class::Lanes => (8, (2048 / of.head_size).clamp(1, 8), 1),
         };
         let group = of.n_heads / of.n_kv_heads;
         let heads = (1..=most.min(group)).rev().find(|&n| group.is_multiple_of(n)).unwrap_or(1);

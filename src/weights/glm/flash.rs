@@ -13,6 +13,10 @@ const MAX_EXPERTS: usize = 1024;
 const MAX_USED: usize = 16;
 /// The largest rank, and the largest number of channels of a part of a head.
 const MAX_RANK: usize = 1 << 16;
+/// The largest number of channels of a key (the latent and the rotated channels), which kernels keep in workgroup memory.
+const MAX_KEY: usize = 2048;
+/// The largest number of channels of an expert.
+const MAX_FFN: usize = 1 << 17;
 /// The largest factor of the experts' weights.
 const MAX_SCALE: f32 = 1e6;
 
@@ -64,6 +68,10 @@ impl Flash {
             if size == 0 || size > MAX_RANK || !size.is_multiple_of(8) {
                 return refuse(format!("expected a multiple of 8 from 8 to {MAX_RANK} as {name} of latent attention, found {size}"));
             }
+        }
+        if self.kv_rank + self.rope_size > MAX_KEY || expert_ffn > MAX_FFN {
+            let text = format!("expected keys of at most {MAX_KEY} channels and experts of at most {MAX_FFN}, found");
+            return refuse(format!("{text} {} + {} and {expert_ffn}", self.kv_rank, self.rope_size));
         }
         if let Some(rank) = self.q_rank.filter(|rank| !(1..=MAX_RANK).contains(rank)) {
             return refuse(format!("expected a q_rank of 1 to {MAX_RANK}, found {rank}"));

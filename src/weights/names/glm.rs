@@ -102,8 +102,11 @@ pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Res
             continue;
         }
         if let Some(flash) = &glm.flash {
-            // The layers after the last layer predict further tokens, and are left out.
-            if layer.parse::<usize>().is_ok_and(|layer| layer >= flash.dense.len()) {
+            // The layers after the last layer predict further tokens, and are left out. A number has one spelling, so that a file cannot name a layer many times.
+            let number = layer.parse::<usize>().ok().filter(|n| n.to_string() == layer);
+            let number = number
+                .ok_or_else(|| Error::model("expected the number of a layer without leading zeros").at(format!("tensor {}", t.name)))?;
+            if number >= flash.dense.len() {
                 continue;
             }
             if let Some(parts) = flash::split(&t, layer, part, glm.n_head, flash).map_err(|e| e.at(format!("tensor {}", t.name)))? {
