@@ -190,7 +190,7 @@ mod tests {
             (json!({"num_hidden_layers": 1, "mlp_layer_types": ["moe"]}), "expected a list of 1 words, each dense or sparse, as"),
             (json!({"mlp_layer_types": ["dense"]}), "expected a list of 47 words"),
             (json!({"first_k_dense_replace": -1}), "expected a whole number from 0 to 16777216 as first_k_dense_replace"),
-            (json!({"moe_intermediate_size": 16777216}), "expected experts of at most 16777216 rows"),
+            (json!({"moe_intermediate_size": 16777216}), "expected keys of at most 2048 channels and experts of at most 131072"),
             (json!({"routed_scaling_factor": 0}), "expected a factor of the experts above 0"),
         ];
         for (more, expected) in cases {
