@@ -61,8 +61,8 @@ pub struct Labels {
 /// The architecture GLM-4.
 pub struct Glm4Arch;
 
-const EMBED: &str = "model.embed_tokens.weight";
-const HEAD: &str = "lm_head.weight";
+pub(super) const EMBED: &str = "model.embed_tokens.weight";
+pub(super) const HEAD: &str = "lm_head.weight";
 /// The name of a classifier's head, without the endings `.weight` and `.bias`.
 const SCORE: &str = "score";
 /// The largest number of classes that a classifier may have.
@@ -163,7 +163,7 @@ impl Architecture for Glm4Arch {
 }
 
 /// Returns the full name of a layer's tensor, `model.layers.INDEX.TENSOR`.
-fn layer(index: usize, tensor: &str) -> String {
+pub(super) fn layer(index: usize, tensor: &str) -> String {
     format!("model.layers.{index}.{tensor}")
 }
 

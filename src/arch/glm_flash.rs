@@ -25,6 +25,7 @@
 //! latent c itself (*absorbed* form), and f = 1/√(channels of a query head).
 
 use super::detect::dims;
+use super::glm4::{EMBED, HEAD, layer};
 use super::{Architecture, Blueprint, Facts, Purpose, Shapes};
 use crate::error::{Error, Result};
 use crate::sample::Sampling;
@@ -52,7 +53,6 @@ pub struct GlmFlash {
 /// The architecture of GLM-4.7-Flash.
 pub struct GlmFlashArch;
 
-const EMBED: &str = "model.embed_tokens.weight";
 /// The ε of the norms of both latents. The official code does not set it from `rms_norm_eps`.
 const LATENT_EPS: f32 = 1e-6;
 
@@ -132,11 +132,6 @@ impl Architecture for GlmFlashArch {
     }
 }
 
-/// Returns the full name of a layer's tensor, `model.layers.INDEX.TENSOR`.
-fn layer(index: usize, tensor: &str) -> String {
-    format!("model.layers.{index}.{tensor}")
-}
-
 impl Blueprint for GlmFlash {
     fn facts(&self) -> Facts {
         Facts {
@@ -183,7 +178,7 @@ impl Blueprint for GlmFlash {
         }
         t.begin_layer();
         let norm = self.norm(t, "model.norm.weight".into());
-        t.head(x, norm, MatrixPart::new("lm_head.weight", self.n_vocab, self.n_embd), None);
+        t.head(x, norm, MatrixPart::new(HEAD, self.n_vocab, self.n_embd), None);
     }
 }
 

@@ -31,7 +31,7 @@ pub use source::Source;
 pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use tuning::{BATCH, DenseFrom, FUSED, Tile, Tuning};
-pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word};
+pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word, row_grid};
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Activations, Format, padded};

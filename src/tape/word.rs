@@ -187,6 +187,14 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
+/// The largest number of workgroups that a grid has in x, where its rows are folded into another dimension.
+const ROW_FOLD: usize = 32768;
+
+/// Returns the grid of a kernel with one workgroup per row: workgroup (x, y) computes row x + y * 32768.
+pub fn row_grid(n: usize) -> [u32; 3] {
+    [n.min(ROW_FOLD) as u32, n.div_ceil(ROW_FOLD) as u32, 1]
+}
+
 /// The value of a field of `Params`.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Param {

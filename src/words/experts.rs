@@ -5,9 +5,10 @@
 //! A device reads only the chosen experts: the index of an expert is an input of the kernel. The host multiplies all tokens of an expert together.
 
 use super::route::Routed;
+use super::stack::Activation;
 use super::testing::{Case, batches, steps};
 use crate::quant::product::{Product, Sums, products};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid};
 
 /// The matrices of all experts.
 pub struct ExpertMatrices {
@@ -77,6 +78,7 @@ impl Experts {
             Mode::Down => ((self.hidden, slot), (self.x, 0), n_used),
             _ => ((self.routed.x, 0), (self.hidden, slot), 1),
         };
+        let [tokens, folds, _] = row_grid(cx.tokens);
         let y_stride = if mode == Mode::Down { x.stride() } else { hidden.stride() };
         Dispatch {
             shader: "experts/product",
@@ -101,7 +103,7 @@ impl Experts {
                 ("y", Binding::Var(to)),
                 ("w0", Binding::Piece(matrix, index)),
             ],
-            grid: [cx.tokens.min(32768) as u32, part.rows.div_ceil(4) as u32, (n_used / slots * cx.tokens.div_ceil(32768)) as u32],
+            grid: [tokens, part.rows.div_ceil(4) as u32, (n_used / slots) as u32 * folds],
         }
     }
 
@@ -177,7 +179,7 @@ impl Word for Experts {
             for (i, &(t, j)) in of.iter().enumerate() {
                 let row = hidden[t * stride + column(j)..][..ffn].iter_mut();
                 let [gate, up] = [0, 1].map(|s: usize| sums[s].of(i).flatten());
-                row.zip(gate.zip(up)).for_each(|(h, (g, u))| *h = g / (1.0 + (-g).exp()) * u);
+                row.zip(gate.zip(up)).for_each(|(h, (g, u))| *h = Activation::Silu.apply(*g) * u);
             }
         }
         host.put(self.hidden, hidden);

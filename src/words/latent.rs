@@ -7,7 +7,7 @@
 use super::HeadPlaces;
 use super::norm::Norm;
 use super::testing::{Case, batches, steps};
-use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, row_grid, vector};
 
 /// The activations that [`Tape::latent_qkv`] reads, and their sizes. All numbers of channels are multiples of 8.
 pub struct LatentInputs {
@@ -50,7 +50,6 @@ impl Word for Latent {
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let LatentInputs { queries, latent, norm, head, rotary } = self.of;
         let stride = |v: Var| cx.tape.var_spec(v).stride().into();
-        let n = cx.tokens as u32;
         vec![Dispatch {
             shader: "attention/latent",
             modules: vec![cx.caps.reduce()],
@@ -71,7 +70,7 @@ impl Word for Latent {
                 ("norm", Binding::Vector(norm.vectors)),
                 ("qkv", Binding::Var(self.qkv)),
             ],
-            grid: [n.min(32768), n.div_ceil(32768), 1],
+            grid: row_grid(cx.tokens),
         }]
     }
 

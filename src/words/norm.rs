@@ -5,7 +5,7 @@
 
 use super::moments;
 use super::stack::ProductInput;
-use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector};
+use crate::tape::{Binding, Dispatch, Host, Lowering, Rows, Tape, Var, Vector, row_grid};
 
 /// A norm and its weights.
 #[derive(Debug, Clone, Copy)]
@@ -56,7 +56,6 @@ impl Norm {
     /// Returns the dispatch that computes y = norm(x), or y += norm(x) if `adds` is true.
     pub(super) fn lower(&self, cx: &Lowering<'_>, x: Var, y: Var, adds: bool) -> Dispatch {
         let (spec, rows) = (cx.tape.vector_spec(self.vectors), cx.tape.var_spec(y).rows);
-        let n = cx.n_rows(rows) as u32;
         Dispatch {
             shader: "norm/rows",
             modules: vec![cx.caps.reduce()],
@@ -70,7 +69,7 @@ impl Norm {
                 ("adds", adds.into()),
             ],
             bindings: vec![("norm", Binding::Vector(self.vectors)), ("x", Binding::Var(x)), ("y", Binding::Var(y))],
-            grid: [n.min(32768), n.div_ceil(32768), 1],
+            grid: row_grid(cx.n_rows(rows)),
         }
     }
 

@@ -7,7 +7,9 @@
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};
-use crate::tape::{Binding, Class, Dispatch, Host, Lowering, MatrixKind, MatrixPart, Rows, Tape, Var, Vector, VectorPart, Word, vector};
+use crate::tape::{
+    Binding, Class, Dispatch, Host, Lowering, MatrixKind, MatrixPart, Rows, Tape, Var, Vector, VectorPart, Word, row_grid, vector,
+};
 
 /// How a router chooses experts.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -91,7 +93,7 @@ impl Word for Route {
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
-        let (of, chosen, n) = (&self.of, cx.tape.var_spec(self.routed.chosen), cx.tokens as u32);
+        let (of, chosen) = (&self.of, cx.tape.var_spec(self.routed.chosen));
         let sizes = [("EXPERTS", of.n_experts), ("USED", of.n_used), ("GROUPS", of.n_groups), ("USED_GROUPS", of.n_used_groups)];
         let lanes = if cx.caps.class == Class::Lanes { 8 } else { 64 };
         let choose = Dispatch {
@@ -110,7 +112,7 @@ impl Word for Route {
                 ("bias", Binding::Vector(self.bias)),
                 ("chosen", Binding::Var(self.routed.chosen)),
             ],
-            grid: [n.min(32768), n.div_ceil(32768), 1],
+            grid: row_grid(cx.tokens),
         };
         let norm = self.norm.lower(cx, self.x, self.routed.x, false);
         std::iter::once(norm).chain(self.logits.lower(cx)).chain([choose]).collect()
