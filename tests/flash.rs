@@ -1,11 +1,9 @@
 //! Tests GLM-4.7-Flash: random models with their logits in `transformers`. `tools/golden-flash.py` made both.
 
-use crate::support::{Golden, devices, kernel_cases, logits_of, nmse, one_by_one, options, root, score};
-use std::ops::ControlFlow;
+use crate::support::{Golden, check_official, check_states, devices, kernel_cases, logits_of, nmse, options, root};
 use std::path::{Path, PathBuf};
 use wingbeat::low_level::quant::Activations;
-use wingbeat::low_level::sample::Sampling;
-use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session};
+use wingbeat::low_level::session::{Model, ModelSource, Options};
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert};
 
 /// The published structure; groups of experts, weights that are not divided by their sum, two shared experts and layers in another order; and stacked
@@ -27,18 +25,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
     for (name, path, golden) in all() {
         for (how, options) in kernel_cases() {
             let model = load(&path, &options);
-            let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));
-            for (found, steps) in [(&many, "in one step"), (&single, "one by one")] {
-                let error = nmse(found, &golden.logits);
-                eprintln!("{name}, {how}, {steps}: {error:.1e}");
-                assert!(error <= 1e-9, "{name}, {how}, {steps}: error {error:.2e}");
-            }
-            assert!(!options.deterministic || many == single, "{name}, {how}: one kernel class, but different bits");
-            let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
-            let mut session = Session::new(&model, 1).unwrap();
-            let made =
-                session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-            assert_eq!(made.tokens, golden.greedy, "{name}, {how}");
+            check_official(&format!("{name}, {how}"), &model, &golden, options.deterministic);
         }
     }
 }
@@ -47,22 +34,9 @@ fn logits_and_greedy_texts_are_the_official_ones() {
 #[test]
 fn states_are_whole() {
     for (name, path, golden) in all() {
-        let folder = tempfile::tempdir().unwrap();
         for device in devices() {
             let model = load(&path, &options(device));
-            let mut session = Session::new(&model, 3).unwrap();
-            let (a, other) = (session.open().unwrap(), session.open().unwrap());
-            let (first, rest) = golden.tokens.split_at(67);
-            session.prefill(a, first).unwrap();
-            session.prefill(other, &rest[..5]).unwrap();
-            let saved = folder.path().join(format!("{name}-{device}.state"));
-            session.save(a, &saved, None, None).unwrap();
-            let fork = session.fork(a).unwrap();
-            session.prefill(a, &rest[..3]).unwrap();
-            let expected = score(&mut session, fork, rest);
-            session.close(other).unwrap();
-            let (loaded, _) = session.load(&saved, false).unwrap();
-            assert!(score(&mut session, loaded, rest) == expected, "{name}, {device}");
+            check_states(&format!("{name}, {device}"), &model, &golden, 67);
         }
     }
 }

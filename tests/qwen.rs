@@ -1,12 +1,10 @@
 //! Tests the models with a time mix of RWKV in the body of Qwen2: ARWKV-7, with and without gate and group norm, and QRWKV-6. Their weights are seeded.
 //! `tools/golden-qwen.py` makes the same weights, and compares llama.cpp's logits with the formulas in float64.
 
-use crate::support::{Golden, devices, kernel_cases, logits_of, made, nmse, one_by_one, options, score};
-use std::ops::ControlFlow;
+use crate::support::{Golden, check_official, check_states, devices, kernel_cases, logits_of, made, nmse, options};
 use std::path::Path;
 use wingbeat::low_level::arch::{Arwkv7, Base, Blueprint, Qrwkv6, QwenBody, Ranks};
-use wingbeat::low_level::sample::Sampling;
-use wingbeat::low_level::session::{GgufVocab, Limits, Model, ModelSource, Options, Session, convert_gguf};
+use wingbeat::low_level::session::{GgufVocab, Model, ModelSource, Options, convert_gguf};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, read_safetensors, write_safetensors};
 
@@ -46,17 +44,7 @@ fn logits_and_greedy_texts_are_the_official_ones() {
         for (how, options) in kernel_cases() {
             let model = open(&path, &options);
             assert_eq!((model.facts().architecture, &model.facts().stop_ids), (blueprint.facts().architecture, &vec![1]));
-            let (many, single) = (logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens));
-            for (found, steps) in [(&many, "in one step"), (&single, "one by one")] {
-                let error = nmse(found, &golden.logits);
-                assert!(error <= 1e-9, "{name}, {how}, {steps}: error {error:.2e}");
-            }
-            assert!(!options.deterministic || many == single, "{name}, {how}: one kernel class, but different bits");
-            let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
-            let mut session = Session::new(&model, 1).unwrap();
-            let made =
-                session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
-            assert_eq!(made.tokens, golden.greedy, "{name}, {how}");
+            check_official(&format!("{name}, {how}"), &model, &golden, options.deterministic);
         }
     }
 }
@@ -144,19 +132,7 @@ fn states_are_whole() {
         made::write(&*blueprint, &path);
         for device in devices() {
             let model = open(&path, &options(device));
-            let mut session = Session::new(&model, 3).unwrap();
-            let (a, other) = (session.open().unwrap(), session.open().unwrap());
-            let (first, rest) = golden.tokens.split_at(17);
-            session.prefill(a, first).unwrap();
-            session.prefill(other, &rest[..5]).unwrap();
-            let saved = folder.path().join(format!("{device}.state"));
-            session.save(a, &saved, None, None).unwrap();
-            let fork = session.fork(a).unwrap();
-            session.prefill(a, &rest[..3]).unwrap();
-            let expected = score(&mut session, fork, rest);
-            session.close(other).unwrap();
-            let (loaded, _) = session.load(&saved, false).unwrap();
-            assert!(score(&mut session, loaded, rest) == expected, "{name}, {device}");
+            check_states(&format!("{name}, {device}"), &model, &golden, 17);
         }
     }
 }

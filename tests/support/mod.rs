@@ -4,11 +4,13 @@
 pub mod damage;
 pub mod made;
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::OnceLock;
 use wingbeat::low_level::exec::gpu::{Adapter, Device, adapters};
-use wingbeat::low_level::session::{Model, ModelSource, Options, Session, Slot};
+use wingbeat::low_level::sample::Sampling;
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Slot};
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{NewTensor, read_safetensors};
@@ -225,4 +227,40 @@ pub fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
     let mut session = Session::new(model, 1).unwrap();
     let slot = session.open().unwrap();
     tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
+}
+
+/// Compares a model's logits, in one step and one token after another, and its greedy text with the official ones. If `is_invariant` is true, the logits of
+/// both must be equal to the bit.
+#[allow(dead_code, reason = "the tests of the front ends compare no logits")]
+pub fn check_official(name: &str, model: &Model, golden: &Golden, is_invariant: bool) {
+    let (many, single) = (logits_of(model, &golden.tokens), one_by_one(model, &golden.tokens));
+    for (found, steps) in [(&many, "in one step"), (&single, "one by one")] {
+        let error = nmse(found, &golden.logits);
+        eprintln!("{name}, {steps}: {error:.1e}");
+        assert!(error <= 1e-9, "{name}, {steps}: error {error:.2e}");
+    }
+    assert!(!is_invariant || many == single, "{name}: one kernel class, but different bits");
+    let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
+    let mut session = Session::new(model, 1).unwrap();
+    let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
+    assert_eq!(made.tokens, golden.greedy, "{name}");
+}
+
+/// Checks that other slots, forks and saved states change nothing. The state is saved after `n` tokens.
+#[allow(dead_code, reason = "the tests of the front ends compare no logits")]
+pub fn check_states(name: &str, model: &Model, golden: &Golden, n: usize) {
+    let folder = tempfile::tempdir().unwrap();
+    let mut session = Session::new(model, 3).unwrap();
+    let (a, other) = (session.open().unwrap(), session.open().unwrap());
+    let (first, rest) = golden.tokens.split_at(n);
+    session.prefill(a, first).unwrap();
+    session.prefill(other, &rest[..5]).unwrap();
+    let saved = folder.path().join("saved.state");
+    session.save(a, &saved, None, None).unwrap();
+    let fork = session.fork(a).unwrap();
+    session.prefill(a, &rest[..3]).unwrap();
+    let expected = score(&mut session, fork, rest);
+    session.close(other).unwrap();
+    let (loaded, _) = session.load(&saved, false).unwrap();
+    assert!(score(&mut session, loaded, rest) == expected, "{name}");
 }
