@@ -197,6 +197,8 @@ fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -
 struct Played {
     out: Output,
     done: Vec<Completion>,
+    /// When the request was submitted.
+    began: Instant,
     /// The milliseconds from the submission of the request to the first token. `None` without a token.
     first_ms: Option<f64>,
     /// The error if printing failed. The state can still be saved.
@@ -204,8 +206,9 @@ struct Played {
 }
 
 impl Played {
+    /// Returns the place for the texts of a request that is submitted next: its time counts from here.
     fn new(raw: bool) -> Played {
-        Played { out: Output::new(raw), done: Vec::new(), first_ms: None, closed: None }
+        Played { out: Output::new(raw), done: Vec::new(), began: Instant::now(), first_ms: None, closed: None }
     }
 
     /// Prints the texts as they arrive, until all have ended.
@@ -213,7 +216,7 @@ impl Played {
     /// # Errors
     /// The error with which the request failed.
     fn play(&mut self, args: &Args, model: &Model, events: &mut Events) -> Result<()> {
-        let (began, has_vocab) = (Instant::now(), model.vocab().is_some());
+        let has_vocab = model.vocab().is_some();
         let mut bar = Some(Progress::new("reading", Unit::Tokens));
         while let Some(event) = events.next() {
             let shown = match event? {
@@ -224,7 +227,7 @@ impl Played {
                 Event::Text { index, text, token } => {
                     bar = None;
                     if token.is_some() {
-                        self.first_ms.get_or_insert_with(|| began.elapsed().as_secs_f64() * 1e3);
+                        self.first_ms.get_or_insert_with(|| self.began.elapsed().as_secs_f64() * 1e3);
                     }
                     self.show(args, has_vocab, index, token, &text)
                 }
