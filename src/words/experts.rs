@@ -8,7 +8,7 @@ use super::route::Routed;
 use super::stack::Activation;
 use super::testing::{Case, batches, steps};
 use crate::quant::product::{Product, Sums, products};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid};
+use crate::tape::{Binding, Dispatch, Exchange, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid};
 
 /// The matrices of all experts.
 pub struct ExpertMatrices {
@@ -155,6 +155,10 @@ impl Experts {
 impl Word for Experts {
     fn name(&self) -> &'static str {
         "experts"
+    }
+
+    fn exchange(&self) -> Option<Exchange> {
+        Some(Exchange { reads: vec![self.routed.x, self.routed.chosen, self.x], writes: vec![self.x] })
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
