@@ -1,13 +1,16 @@
 //! Tests GLM-4.7-Flash: random models with their logits in `transformers`. `tools/golden-flash.py` made both.
 
-use crate::support::{Golden, adapter, caps, check_official, check_states, devices, kernel_cases, logits_of, nmse, options, root};
+use crate::support::{
+    Golden, adapter, caps, check_official, check_states, devices, kernel_cases, logits_of, nmse, one_by_one, options, root,
+};
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
-use wingbeat::low_level::exec::{Executor, Loaded};
+use wingbeat::low_level::exec::{DeviceChoice, Executor, Loaded};
 use wingbeat::low_level::quant::Activations;
-use wingbeat::low_level::session::{Model, ModelSource, Options};
+use wingbeat::low_level::session::{ExpertsOn, Model, ModelSource, Options, PartOn, Session, measure};
 use wingbeat::low_level::tape::{Capacity, Class, MatrixPart, Rows, Run, Step, Tape, Var, vector};
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert};
 use wingbeat::low_level::words::synthetic::Synthetic;
@@ -79,6 +82,127 @@ fn a_converted_file_has_the_same_logits() {
         convert(&Checkpoint::open(&path).unwrap(), &file, &Conversion::default(), &mut |_, _| ()).unwrap();
         let [found, expected] = [&file, &path].map(|path| logits_of(&load(path, &options("cpu")), &golden.tokens));
         assert!(nmse(&found, &expected) <= 1e-5, "{name}: {:.1e}", nmse(&found, &expected));
+    }
+}
+
+/// Returns a part of a model whose experts are on another device, in its last `n` layers with experts.
+fn part(device: &str, experts: &str, layers: Range<usize>, n: usize) -> PartOn {
+    let device_of = |name: &str| if name == "own" { DeviceChoice::Own } else { name.parse().unwrap() };
+    PartOn { device: device_of(device), resident: layers.len(), layers, experts: Some(ExpertsOn { device: device_of(experts), layers: n }) }
+}
+
+/// The models have three blocks, two of which have experts.
+const ALL: Range<usize> = 0..4;
+
+/// Loads a model in parts, on the devices of `base` and of the parts.
+fn in_parts(path: &Path, base: &Options, parts: Vec<PartOn>) -> Model {
+    load(path, &Options { parts, ..base.clone() })
+}
+
+#[test]
+fn experts_in_a_part_of_their_own_are_bit_identical() {
+    for (name, path, golden) in all() {
+        let base = Options { deterministic: true, ..options("cpu") };
+        let model = load(&path, &base);
+        let expected = [logits_of(&model, &golden.tokens), one_by_one(&model, &golden.tokens)];
+        let cpu = |layers, n| part("cpu", "cpu", layers, n);
+        let cut = |at: usize| vec![cpu(0..at, 9), PartOn { experts: None, ..cpu(at..4, 9) }];
+        // The models of MODELS have experts in layer 2, and in layer 0 or 1.
+        for (parts, id) in [
+            (vec![cpu(ALL, 9)], "cpu, experts cpu"),
+            (vec![cpu(ALL, 1)], "cpu, experts cpu"),
+            (vec![cpu(0..2, 9), cpu(2..4, 9)], "cpu, experts cpu -> cpu, experts cpu"),
+            (cut(2), "cpu, experts cpu -> cpu"),
+            (cut(3), "cpu, experts cpu -> cpu"),
+        ] {
+            let apart = in_parts(&path, &base, parts.clone());
+            assert_eq!((apart.device().id.as_str(), apart.device_bytes()), (id, model.device_bytes()), "{name}, {parts:?}");
+            let found = [logits_of(&apart, &golden.tokens), one_by_one(&apart, &golden.tokens)];
+            assert!(found == expected, "{name}, {parts:?}: {:.1e}", nmse(&found[0], &expected[0]));
+            check_states(&format!("{name}, {parts:?}"), &apart, &golden, 67);
+        }
+    }
+}
+
+/// The dense layers are on a GPU and experts on the CPU, or the other way round.
+#[test]
+fn experts_on_another_device_give_the_official_logits() {
+    for (name, path, golden) in all() {
+        let on_cpu = logits_of(&load(&path, &options("cpu")), &golden.tokens);
+        for (how, base) in kernel_cases().into_iter().filter(|(_, base)| base.device != DeviceChoice::Cpu) {
+            let gpu = if base.gpu.is_some() { "own" } else { "gpu" };
+            for (device, experts, n) in [(gpu, "cpu", 9), (gpu, "cpu", 1), ("cpu", gpu, 9)] {
+                let name = format!("{name}, {how}, {device} with experts of {n} layers on {experts}");
+                let model = in_parts(&path, &base, vec![part(device, experts, ALL, n)]);
+                check_official(&name, &model, &golden, false);
+                let error = nmse(&logits_of(&model, &golden.tokens), &on_cpu);
+                assert!(error <= 1e-9, "{name}: {error:.1e}");
+            }
+            let model = in_parts(&path, &base, vec![part(gpu, "cpu", 0..2, 9), part("cpu", gpu, 2..4, 9)]);
+            check_official(&format!("{name}, {how}, in two parts"), &model, &golden, false);
+        }
+        if devices().contains(&"gpu") {
+            let model = in_parts(&path, &options("gpu"), vec![part("gpu:0", "cpu", ALL, 9)]);
+            assert_eq!(model.device().id, "gpu:0, experts cpu");
+            check_states(&format!("{name}, gpu with experts on the CPU"), &model, &golden, 67);
+        }
+    }
+}
+
+#[test]
+fn a_strategy_gives_experts_a_device_and_a_format() {
+    for (name, path, golden) in all() {
+        let open = |text: &str| load(&path, &Options { strategy: Some(text.parse().unwrap()), ..options("auto") });
+        let quantised = |model: &Model| model.quantised_tensors().into_iter().map(|q| (q.tensor, q.format)).collect::<Vec<_>>();
+        // On the CPU, the experts need no second part.
+        let model = open("cpu fp32, experts cpu fp32i8");
+        assert_eq!(model.device().id, "cpu");
+        let both = quantised(&model);
+        assert!(
+            !both.is_empty() && both.iter().all(|(tensor, format)| tensor.contains(".experts.") && *format == "i8"),
+            "{name}: {both:?}"
+        );
+        let last = quantised(&open("cpu fp32, experts cpu fp32i8 *1"));
+        assert!(last.len() * 2 == both.len() && last.iter().all(|(tensor, _)| tensor.contains(".2.mlp.experts.")), "{name}: {last:?}");
+        let rest = quantised(&open("cpu fp32i8, experts cpu fp32"));
+        assert!(!rest.is_empty() && rest.iter().all(|(tensor, _)| !tensor.contains(".experts.")), "{name}: {rest:?}");
+        if devices().contains(&"gpu") {
+            let model = open("gpu:0 fp32, experts cpu -> cpu fp32");
+            assert_eq!(model.device().id, "gpu:0, experts cpu -> cpu", "{name}");
+            let error = nmse(&logits_of(&model, &golden.tokens), &golden.logits);
+            assert!(error <= 1e-9, "{name}: {error:.1e}");
+        }
+    }
+}
+
+#[test]
+fn a_place_of_experts_that_do_not_exist_is_refused() {
+    let Some((_, path, _)) = all().next() else { return };
+    let refused = |path: &Path, options: Options| {
+        Model::load(&ModelSource::Path(path.into()), &options, &mut |_, _| panic!("loads")).err().unwrap().to_string()
+    };
+    let strategy = |text: &str| Options { strategy: Some(text.parse().unwrap()), ..options("cpu") };
+    let text = refused(&root().join("tests/models/tiny-glm4"), strategy("cpu fp32, experts cpu"));
+    assert!(text.contains("the model has no experts"), "{text}");
+    let parts = |parts: Vec<PartOn>| refused(&path, Options { parts, ..options("cpu") });
+    // The first model has a dense layer 0.
+    let text = parts(vec![part("cpu", "cpu", 0..1, 9), part("cpu", "cpu", 1..4, 9)]);
+    assert!(text.contains("found no experts in layers 0..1"), "{text}");
+    let text = parts(vec![PartOn { resident: 2, ..part("cpu", "cpu", ALL, 9) }]);
+    assert!(text.contains("layers 0..4 cannot be streamed while their experts are on another device"), "{text}");
+}
+
+#[test]
+fn measurements_cover_the_experts() {
+    for (name, path, _) in all() {
+        let words = |model: &Model| {
+            let mut session = Session::new(model, 1).unwrap();
+            let profile = measure::profile(&mut session, 3).unwrap();
+            profile.iter().map(|w| (w.word, w.weight_bytes)).collect::<Vec<_>>()
+        };
+        let whole = words(&load(&path, &options("cpu")));
+        assert_eq!(words(&in_parts(&path, &options("cpu"), vec![part("cpu", "cpu", ALL, 9)])), whole, "{name}");
+        assert_eq!(whole.iter().filter(|(word, _)| *word == "experts").count(), 2, "{name}");
     }
 }
 

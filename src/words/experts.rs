@@ -12,7 +12,7 @@ use super::stack::Activation;
 use super::testing::{Case, batches, steps};
 use crate::quant::product::{Product, Sums, products};
 use crate::tape::{
-    AllInputSums, Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid,
+    AllInputSums, Binding, Dispatch, Exchange, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid,
 };
 use sorted::Sorted;
 
@@ -167,6 +167,10 @@ fn places(piece: &MatrixPiece, n_experts: usize) -> Param {
 impl Word for Experts {
     fn name(&self) -> &'static str {
         "experts"
+    }
+
+    fn exchange(&self) -> Option<Exchange> {
+        Some(Exchange { reads: vec![self.routed.x, self.routed.chosen, self.x], writes: vec![self.x] })
     }
 
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {

@@ -34,6 +34,8 @@ pub struct DeviceRates {
 pub struct DecodeCost {
     /// The number of weight bytes that one decoded token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
+    /// The number of bytes of all weights, by weight format.
+    pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of words in the model's program.
     pub n_words: usize,
 }
@@ -56,7 +58,13 @@ pub struct SpeedReport {
 impl DecodeCost {
     /// Computes the cost of the model that `tape` records. Leaves the tape in another weight format.
     pub fn of(tape: &mut Tape) -> DecodeCost {
-        DecodeCost { bytes_per_token: FORMATS.iter().map(|f| (f.name(), bytes_per_token(tape, *f))).collect(), n_words: tape.words.len() }
+        let mut cost = DecodeCost { bytes_per_token: BTreeMap::new(), weight_bytes: BTreeMap::new(), n_words: tape.words.len() };
+        for format in FORMATS.iter() {
+            let (read, all) = bytes_in(tape, *format);
+            cost.bytes_per_token.insert(format.name(), read);
+            cost.weight_bytes.insert(format.name(), all);
+        }
+        cost
     }
 
     /// Estimates the tokens per second on a device: a token reads its weights at the measured rate, and each word takes its own time.
@@ -65,7 +73,8 @@ impl DecodeCost {
             let bytes = *self.bytes_per_token.get(format)?;
             let rate = rates.read_gb_s.get(*format).filter(|rate| **rate > 0.0)?;
             let seconds = bytes as f64 / (rate * 1e9) + self.n_words as f64 * rates.word_us * 1e-6;
-            Some((*format, rates.memory_bytes.is_none_or(|most| bytes < most).then(|| 1.0 / seconds)))
+            let all = *self.weight_bytes.get(format)?;
+            Some((*format, rates.memory_bytes.is_none_or(|most| all < most).then(|| 1.0 / seconds)))
         };
         MEASURED.iter().filter_map(of_format).collect()
     }
@@ -95,13 +104,13 @@ pub fn two_digits(speed: f64) -> String {
     format!("{:.*}", decimals.max(0) as usize, (speed / unit).round() * unit)
 }
 
-/// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads. An embedding
-/// counts as one row, because a token reads only its own row.
-fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
+/// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads, and how many bytes
+/// all weights have. A token reads one row of an embedding, and the experts that it uses.
+fn bytes_in(tape: &mut Tape, format: &'static dyn Format) -> (u64, u64) {
     tape.store_as(format);
-    let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
     let vectors: u64 = tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum();
-    tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vectors
+    let sum = |bytes: fn(&MatrixSpec) -> usize| tape.matrices.iter().map(|m| bytes(m) as u64).sum::<u64>() + vectors;
+    (sum(MatrixSpec::token_bytes), sum(MatrixSpec::size_bytes))
 }
 
 #[cfg(test)]
@@ -115,7 +124,8 @@ mod tests {
 
     #[test]
     fn an_estimate_is_bytes_by_rate_and_words_by_time() {
-        let cost = DecodeCost { bytes_per_token: [("f16", 2_000_000_000), ("i8", 1_000_000_000)].into(), n_words: 1000 };
+        let bytes_per_token = [("f16", 2_000_000_000), ("i8", 1_000_000_000)].into();
+        let cost = DecodeCost { weight_bytes: BTreeMap::clone(&bytes_per_token), bytes_per_token, n_words: 1000 };
         let found = cost.tokens_per_second(&rates(100.0, 0.0, None));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [("f16", Some(50.0)), ("i8", Some(100.0))]);
         let slower = cost.tokens_per_second(&rates(100.0, 10.0, Some(1_500_000_000)));
