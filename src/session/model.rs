@@ -3,7 +3,7 @@
 use super::definition::{Definition, notes};
 use super::footprint::{Footprint, Sizes, as_assigned, by_device};
 use super::identity::weights_hash;
-use super::importance::{assign, file_names};
+use super::importance::{FilePlaces, assign, file_places};
 use super::layout::{fitted, lay_out, sizes};
 use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
@@ -19,7 +19,6 @@ use crate::sample::Sampling;
 use crate::tape::{Capacity, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
@@ -45,7 +44,7 @@ struct Inner {
     weight_bytes: u64,
     hash: String,
     /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
-    file_names: BTreeMap<String, String>,
+    file_places: FilePlaces,
     importance: Option<String>,
     chunk: usize,
     context: Option<usize>,
@@ -104,11 +103,11 @@ impl Model {
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
         // A browser makes and reads no importance matrices. This condition leaves the code out of its module.
-        let (mut file_names, mut importance) = (BTreeMap::new(), None);
+        let (mut file_places, mut importance) = (FilePlaces::new(), None);
         if cfg!(not(target_family = "wasm")) {
-            file_names = self::file_names(definition.checkpoint.as_ref());
+            file_places = self::file_places(definition.checkpoint.as_ref());
             if let Some(calibration) = &options.calibration {
-                importance = Some(assign(&mut tape.matrices, &file_names, calibration)?);
+                importance = Some(assign(&mut tape.matrices, &file_places, calibration)?);
             }
         }
         let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
@@ -153,7 +152,7 @@ impl Model {
             n_params,
             weight_bytes,
             hash,
-            file_names,
+            file_places,
             importance,
             chunk,
             context,
@@ -295,8 +294,8 @@ impl Model {
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }
-    pub(super) fn file_names(&self) -> &BTreeMap<String, String> {
-        &self.0.file_names
+    pub(super) fn file_places(&self) -> &FilePlaces {
+        &self.0.file_places
     }
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation
