@@ -1,7 +1,7 @@
 //! Loaded models. A model's weights are on one or several devices. The weights come from a file or from the program itself, or are random.
 
 use super::definition::{Definition, notes};
-use super::footprint::{Footprint, Sizes, as_assigned, by_device};
+use super::footprint::{Footprint, Sizes, as_assigned, by_device, token_params};
 use super::identity::weights_hash;
 use super::importance::{FilePlaces, assign, file_places};
 use super::layout::{fitted, lay_out, sizes};
@@ -222,6 +222,10 @@ impl Model {
     /// Returns the number of the model's parameters.
     pub fn n_params(&self) -> u64 {
         self.0.n_params
+    }
+    /// Returns how many parameters compute one token: one row of each embedding table, the experts of one token, and all other weights.
+    pub fn token_params(&self) -> u64 {
+        token_params(self.tape())
     }
     /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, the experts of a
     /// token, and all bytes of the other matrices.
