@@ -212,6 +212,7 @@ fn stacks_are_quantised_matrix_by_matrix() {
     assert!(listed(&again) == found);
 
     // The importance of an expert's columns changes this expert alone.
+    let opened = open_flash(&tensors(false), json!({})).unwrap();
     let name = "model.layers.1.mlp.experts.2.gate_proj.weight";
     let columns: Arc<[f32]> = (0..C).map(|i| if i % 5 == 0 { 5.0 } else { 0.01 }).collect();
     let with =
