@@ -80,6 +80,7 @@ fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source
             out.write_all(&encoded.codes).map_err(io)
         })?;
         scales.extend(affine.iter().flat_map(|a| a.stored(0, part.rows, padded(part.k))));
+        source.release(&part.tensor);
     }
     let bytes: Vec<u8> = scales.iter().flat_map(|h| h.to_le_bytes()).collect();
     out.write_all(&bytes).map_err(io)

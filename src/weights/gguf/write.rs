@@ -186,9 +186,13 @@ fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>,
     let parts = tensor.sources.iter().map(part).collect::<Result<Vec<_>>>()?;
     // The parts of a stack are encoded one after the other, so a layer of experts is never in memory as a whole.
     let data: WriteData<'a> = Box::new(move |out: &mut dyn Write| {
-        parts.iter().try_for_each(|part| match &blocks {
-            Some(blocks) => part.write_blocks(blocks, width, out),
-            None => part.write(dtype, out),
+        parts.iter().try_for_each(|part| {
+            match &blocks {
+                Some(blocks) => part.write_blocks(blocks, width, out),
+                None => part.write(dtype, out),
+            }?;
+            input.release(&part.name);
+            Ok(())
         })
     });
     Ok(NewTensor { name: tensor.name.clone(), dtype, shape: tensor.shape.clone(), data })

@@ -29,8 +29,11 @@ pub fn model(input: &Checkpoint, glm: &Glm, flash: &Flash) -> Result<GgufModel> 
             tensors.push(GgufTensor { precision, ..kept });
             continue;
         };
+        let n = if stack.is_of_heads { glm.n_head } else { flash.n_experts };
+        if stack.index >= n {
+            return Err(unnamed(name).at(input.location()));
+        }
         if stacks.insert(file.name.clone()) {
-            let n = if stack.is_of_heads { glm.n_head } else { flash.n_experts };
             tensors.push(stacked(input, file.name, (0..n).map(|i| stack.member(i)).collect())?);
         }
     }
@@ -50,6 +53,8 @@ struct StackName {
     before: String,
     /// The text after the number, with a dot at its beginning.
     after: String,
+    /// The number of the tensor.
+    index: usize,
     is_of_heads: bool,
 }
 
@@ -74,9 +79,13 @@ impl FileName {
         }
         let (stem, end) = part.rsplit_once('.')?;
         let (stem, stack) = match split(stem) {
-            Some((before, after)) => {
-                let stack =
-                    StackName { before: format!("{layer}{before}."), after: format!("{after}.{end}"), is_of_heads: after.is_empty() };
+            Some((before, index, after)) => {
+                let stack = StackName {
+                    before: format!("{layer}{before}."),
+                    after: format!("{after}.{end}"),
+                    index,
+                    is_of_heads: after.is_empty(),
+                };
                 (format!("{before}{after}"), Some(stack))
             }
             None => (stem.to_string(), None),
@@ -86,17 +95,17 @@ impl FileName {
     }
 }
 
-/// Splits the name of a matrix of a stack at its number: `mlp.experts.5.up_proj` into `mlp.experts` and `.up_proj`, `self_attn.k_b.3` into `self_attn.k_b`
-/// and an empty text. Returns `None` for the names of other tensors.
-fn split(stem: &str) -> Option<(&str, &str)> {
+/// Splits the name of a matrix of a stack at its number: `mlp.experts.5.up_proj` into `mlp.experts`, 5 and `.up_proj`, `self_attn.k_b.3` into
+/// `self_attn.k_b`, 3 and an empty text. Returns `None` for the names of other tensors.
+fn split(stem: &str) -> Option<(&str, usize, &str)> {
     const EXPERTS: &str = "mlp.experts";
-    let is_number = |text: &str| text.parse::<usize>().is_ok_and(|n| n.to_string() == text);
+    let number = |text: &str| text.parse::<usize>().ok().filter(|n| n.to_string() == text);
     if let Some(rest) = stem.strip_prefix(EXPERTS).and_then(|rest| rest.strip_prefix('.')) {
         let at = rest.find('.')?;
-        return is_number(&rest[..at]).then_some((EXPERTS, &rest[at..]));
+        return Some((EXPERTS, number(&rest[..at])?, &rest[at..]));
     }
-    let (before, number) = stem.rsplit_once('.')?;
-    (["self_attn.k_b", "self_attn.v_b"].contains(&before) && is_number(number)).then_some((before, ""))
+    let (before, index) = stem.rsplit_once('.')?;
+    ["self_attn.k_b", "self_attn.v_b"].contains(&before).then_some((before, number(index)?, ""))
 }
 
 /// Returns the stack of the matrices `sources`, `[matrices, rows, columns]`.

@@ -245,7 +245,10 @@ fn a_model_that_is_no_whole_gguf_is_refused() {
         "{text}"
     );
     let mut more = tensors(false);
-    more.push(Made { name: "model.layers.1.mlp.extra.weight".into(), shape: vec![C], numbers: vec![0.0; C] });
-    let text = refusal(&more, &[]);
-    assert!(text.contains("mlp.extra.weight: the layout gguf has no name for this tensor"), "{text}");
+    for name in ["mlp.extra.weight", "mlp.experts.4.up_proj.weight"] {
+        more.push(Made { name: format!("model.layers.1.{name}"), shape: vec![24, C], numbers: vec![0.0; 24 * C] });
+        let text = refusal(&more, &[]);
+        assert!(text.contains(&format!("{name}: the layout gguf has no name for this tensor")), "{text}");
+        more.pop();
+    }
 }
