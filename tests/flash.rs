@@ -10,9 +10,10 @@ use wingbeat::low_level::exec::cpu::CpuModel;
 use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{DeviceChoice, Executor, Loaded};
 use wingbeat::low_level::quant::Activations;
-use wingbeat::low_level::session::{ExpertsOn, Model, ModelSource, Options, PartOn, Session, measure};
+use wingbeat::low_level::session::{ExpertsOn, GgufVocab, Model, ModelSource, Options, PartOn, Session, convert_gguf, measure};
 use wingbeat::low_level::tape::{Capacity, Class, MatrixPart, Rows, Run, Step, Tape, Var, vector};
-use wingbeat::low_level::weights::{Checkpoint, Conversion, convert};
+use wingbeat::low_level::tensor::DType;
+use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, convert};
 use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Norm, Router};
@@ -82,6 +83,31 @@ fn a_converted_file_has_the_same_logits() {
         convert(&Checkpoint::open(&path).unwrap(), &file, &Conversion::default(), &mut |_, _| ()).unwrap();
         let [found, expected] = [&file, &path].map(|path| logits_of(&load(path, &options("cpu")), &golden.tokens));
         assert!(nmse(&found, &expected) <= 1e-5, "{name}: {:.1e}", nmse(&found, &expected));
+    }
+}
+
+/// A GGUF file has the weights and the settings of the model, also in block types. llama.cpp has no place for a dense layer after a layer with experts.
+#[test]
+fn a_gguf_file_has_the_same_logits() {
+    for (name, path, golden) in all() {
+        let (input, folder) = (Checkpoint::open(&path).unwrap(), tempfile::tempdir().unwrap());
+        let file = folder.path().join("flash.gguf");
+        // Rows that are no whole blocks of 32 weights are floats in the file.
+        for plan in [None, Some("q8_0"), Some("q4_0"), Some("iq4_nl"), Some("q5_1,head=q8_0")] {
+            let plan = plan.map(|plan| format!("{plan},self_attn.k_b=f16,layers.0.mlp.down_proj=f16"));
+            let chosen = plan.as_ref().map(|plan| plan.parse().unwrap());
+            let what = Conversion { layout: Layout::Gguf, dtype: Some(DType::F32), ..Conversion::default() };
+            let written = convert_gguf(&input, &file, &GgufVocab::Without, chosen.as_ref(), &what, &mut |_, _| ());
+            if name == "flash-groups" && plan.is_none() {
+                let text = written.unwrap_err().to_string();
+                let expected = "llama.cpp needs the layers without experts before all others, found layer 1 without experts after layer 0 with experts";
+                assert!(text.contains(expected), "{text}");
+                break;
+            }
+            written.unwrap();
+            let loaded = load(&path, &Options { quant: chosen, ..options("cpu") });
+            assert!(logits_of(&load(&file, &options("cpu")), &golden.tokens) == logits_of(&loaded, &golden.tokens), "{name}, {plan:?}");
+        }
     }
 }
 

@@ -227,6 +227,20 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
     devices
 }
 
+/// Returns how many parameters compute one token: one row of each embedding table, the experts of one token, and all other weights.
+pub fn token_params(tape: &Tape) -> u64 {
+    let of_matrix = |matrix: &MatrixSpec| {
+        let all: usize = matrix.parts.iter().map(|part| part.rows * part.k).sum();
+        match matrix.n_used {
+            Some(n_used) => all / matrix.parts.len() * n_used,
+            None if matrix.is_table() => matrix.parts.iter().map(|part| part.k).sum(),
+            None => all,
+        }
+    };
+    let vectors = tape.vectors.iter().flat_map(|spec| spec.parts.iter().map(|part| spec.len(part)));
+    (tape.matrices.iter().map(of_matrix).sum::<usize>() + vectors.sum::<usize>()) as u64
+}
+
 /// Checks that each device has room for its bytes. `memory` returns the memory of a device by its id. A device that does not report its
 /// free memory passes.
 ///
