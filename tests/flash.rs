@@ -11,7 +11,7 @@ use wingbeat::low_level::exec::gpu::{Device, GpuModel};
 use wingbeat::low_level::exec::{DeviceChoice, Executor, Loaded};
 use wingbeat::low_level::quant::Activations;
 use wingbeat::low_level::session::{ExpertsOn, GgufVocab, Model, ModelSource, Options, PartOn, Session, convert_gguf, measure};
-use wingbeat::low_level::tape::{Capacity, Class, MatrixPart, Rows, Run, Step, Tape, Var, vector};
+use wingbeat::low_level::tape::{Capacity, Class, MatrixPart, Rows, Run, Step, Tape, vector};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, convert};
 use wingbeat::low_level::words::synthetic::Synthetic;
@@ -252,13 +252,12 @@ fn the_same_experts_are_chosen_for_10_000_tokens() {
         outputs: vec![0],
         ..Step::default()
     };
-    let logits = Var(tape.vars.iter().position(|v| v.name == "expert_logits").unwrap());
     let play = |executor: &mut dyn Executor, part: usize| {
         let input: Vec<f32> = numbers(part as u64).take(STEP * x_stride).collect();
         // Written twice, because the first write may enlarge the buffers and lose its numbers.
         (0..2).for_each(|_| executor.write_var(x, &input).unwrap());
         executor.run(&step, &mut Vec::new()).unwrap();
-        [routed.chosen, logits].map(|v| executor.read_var(v, STEP).unwrap())
+        [routed.chosen, routed.logits].map(|v| executor.read_var(v, STEP).unwrap())
     };
     let bias: Vec<f32> = source.bytes("bias", &[64]).chunks_exact(2).map(|b| half::f16::from_le_bytes([b[0], b[1]]).to_f32()).collect();
     let base = Device::open(&adapter, false).unwrap();
