@@ -1,6 +1,6 @@
 // Reads the inputs of a tile: some inputs of some tokens. Every tiled product uses this module.
-// Slot input: experts/input, linear/input
 // Slot stack: experts/stack, linear/stack
+// Slot input: experts/input, linear/input
 // Slot tile: linear/tile_columns, linear/tile_rows
 import package::slot::stack::Segment;
 import package::slot::input::{input_at, x};
