@@ -6,7 +6,7 @@ use std::ffi::OsString;
 const IN_REPOSITORY: &str = "wingbeat's form is -m hf:OWNER/REPO[/FILE], for example -m hf:zai-org/glm-4-9b-chat";
 
 /// The hint for a flag that keeps experts on the CPU.
-const ON_CPU: &str = "--strategy 'gpu fp16, experts cpu' has the experts on the CPU";
+const ON_CPU: &str = "--strategy 'gpu fp16, experts cpu' runs the experts on the CPU";
 
 /// Flags that wingbeat does not have, and hints.
 const FLAGS: &[(&str, &str)] = &[
@@ -26,8 +26,8 @@ const FLAGS: &[(&str, &str)] = &[
     ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
     ("-cmoe", ON_CPU),
     ("--cpu-moe", ON_CPU),
-    ("-ncmoe", "--strategy 'gpu fp16, experts cpu *20' has the experts of the last 20 layers on the CPU"),
-    ("--n-cpu-moe", "--strategy 'gpu fp16, experts cpu *20' has the experts of the last 20 layers on the CPU"),
+    ("-ncmoe", "--strategy 'gpu fp16, experts cpu *20' runs the experts of the last 20 layers on the CPU"),
+    ("--n-cpu-moe", "--strategy 'gpu fp16, experts cpu *20' runs the experts of the last 20 layers on the CPU"),
     ("-ot", ON_CPU),
     ("--override-tensor", ON_CPU),
     ("-sys", "wingbeat's name is --system"),

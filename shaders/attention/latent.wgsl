@@ -16,12 +16,14 @@ struct Params {
     queries_stride: u32,
     latent_stride: u32,
     stride: u32,
+    // Offset of c in a row of latent, in floats.
+    latent_at: u32,
     eps: f32,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> queries: array<f32>; // [T, queries_stride]
-@group(0) @binding(2) var<storage, read> latent: array<f32>; // [T, latent_stride]: c, rotary channels of the key
+@group(0) @binding(2) var<storage, read> latent: array<f32>; // [T, latent_stride]: from latent_at on, c and the rotary channels of the key
 @group(0) @binding(3) var<storage, read> norm: array<f32>; // [width]: g
 @group(0) @binding(4) var<storage, read_write> qk: array<f32>; // [T, stride]: q [n_heads, rotary + width], k [rotary + width]
 
@@ -37,7 +39,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let channel = i % params.rotary;
         qk[to + head * size + channel] = queries[source + head * params.head + channel];
     }
-    let c = t * params.latent_stride;
+    let c = t * params.latent_stride + params.latent_at;
     var square = 0.0;
     for (var i = lane; i < params.width; i += WG) { square += latent[c + i] * latent[c + i]; }
     let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / f32(params.width) + params.eps);

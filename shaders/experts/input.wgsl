@@ -17,3 +17,12 @@ fn input_at(x_at: u32, i: u32) -> u32 {
     let input = params.input;
     return entries[i] / input.used * input.x_stride + entries[i] % input.used * input.x_slot + x_at;
 }
+
+// The input of one entry: the index in x at which the input begins.
+struct Source { at: u32 }
+
+// Returns the input of entry i, as `input_at` does.
+fn begin(i: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(input_at(x_at, i)); }
+
+// Returns elements 4 i ..= 4 i + 3 of an entry's input.
+fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

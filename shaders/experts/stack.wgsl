@@ -42,10 +42,10 @@ struct Segment {
     n: u32,
 }
 
-// Returns the expert and the entries of a workgroup, which computes `rows` rows x `tokens` entries. `group` is its index in the grid. A workgroup
-// without entries has no rows.
+// Returns the expert and the entries of a workgroup, which computes `rows` rows x `tokens` entries. `group` is its index in the grid.
 fn segment_of(group: vec3<u32>, rows: u32, tokens: u32) -> Segment {
-    // The last expert whose first tile is not behind the workgroup's tile: experts without entries have the same first tile as the next one.
+    // The last expert whose first tile is at most the workgroup's tile. An expert without entries has the first tile of the next one. After the last tile,
+    // t0 is at least n.
     var expert = 0u;
     var end = EXPERTS;
     while end - expert > 1u {

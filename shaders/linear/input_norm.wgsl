@@ -8,8 +8,10 @@ import package::linear::stack::params;
 
 struct Input {
     width: u32,
-    // Stride of a row of x, `vectors` and `kept`, in vectors of 4 floats.
+    // Stride of a row of `vectors` and `kept`, in vectors of 4 floats.
     stride: u32,
+    // Stride of a row of x, in vectors of 4 floats.
+    x_stride: u32,
     // 1 if this dispatch stores the normalised rows in `kept`, otherwise 0.
     keeps: u32,
     eps: f32,
@@ -17,7 +19,7 @@ struct Input {
     centred: u32,
 }
 
-@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, stride]
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 @group(0) @binding(5) var<storage, read> vectors: array<vec4<f32>>; // [1 + centred, stride]: g, b
 @group(0) @binding(6) var<storage, read_write> kept: array<vec4<f32>>; // [T or O, stride]
 
@@ -28,7 +30,7 @@ struct Source {
 }
 
 fn begin(row: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
-    let here = select(row, output_row(row), params.of_outputs == 1u) * params.input.stride;
+    let here = select(row, output_row(row), params.of_outputs == 1u) * params.input.x_stride;
     let quarters = (params.input.width + 3u) / 4u;
     let n = f32(params.input.width);
     var mean = 0.0;

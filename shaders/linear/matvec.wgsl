@@ -3,12 +3,13 @@
 // blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a time. Only the first block reads the weights from memory:
 // later they are still in registers or in the nearest cache. The products of a row and a token are added in the same order for all values of
 // GROUPS, BLOCKS, TOKENS and EARLY.
-// Slot input: linear/input, linear/input_norm, linear/input_shift, linear/input_wkv4
+// Slot stack: experts/stack, linear/stack
+// Slot input: experts/input, linear/input, linear/input_norm, linear/input_shift, linear/input_wkv4
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 // Slot sums: lib/sums, lib/sums_subgroup
 // Slot scale: scale/*
 // Slot weight: weight/*
-import package::linear::stack::{segment_of, store};
+import package::slot::stack::{segment_of, store};
 import package::slot::input::{begin, input4};
 import package::slot::reduce::WG;
 import package::slot::sums::{add_up, total};

@@ -14,7 +14,7 @@ struct Params {
     // 0 if rows are tokens, 1 if rows are outputs (tokens whose logits are requested).
     of_outputs: u32,
     // One entry per line: (first block, offset in a row of x in vectors of 4 floats, width / 8)
-    @align(16) lines: array<vec4<u32>, 8>,
+    @align(16) lines: array<vec4<u32>, 32>,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

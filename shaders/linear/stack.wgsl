@@ -21,7 +21,7 @@ struct Params {
     @align(16) input: Input,
     // Three entries per segment: (first block, rows, width / 8, first word of codes), (`x_at`, y offset, bias offset, activation), (offsets of a
     // and b in side, width, first word of scales)
-    @align(16) segments: array<vec4<u32>, 24>,
+    @align(16) segments: array<vec4<u32>, 96>,
 }
 
 @group(0) @binding(0) var<uniform> params: Params;

@@ -6,12 +6,20 @@ import package::slot::stack::Segment;
 import package::slot::input::{input_at, x};
 import package::slot::tile::UNITS;
 
-// Returns unit u of a tile: eight inputs of one token. The tile has the inputs of `tokens` tokens from s.t0 on, and begins at unit k of the width. The
-// units of a token have consecutive indices u. Returns zeros outside x.
-fn tile_input(s: Segment, tokens: u32, k: u32, u: u32) -> mat2x4<f32> {
+// The place of a unit that is outside x.
+const OUTSIDE: u32 = 0xffffffffu;
+
+// Returns the place of unit u of a tile: where the input of its token begins in x. The tile has the inputs of `tokens` tokens from s.t0 on. The units of
+// a token have consecutive indices u.
+fn tile_source(s: Segment, tokens: u32, u: u32) -> u32 {
     let token = s.t0 + u / UNITS;
+    if u >= UNITS * tokens || token >= s.n { return OUTSIDE; }
+    return input_at(s.x_at, token);
+}
+
+// Returns unit u of the tile that begins at unit k of the width: eight inputs of one token. `place` is the place of unit u. Returns zeros outside x.
+fn tile_input(s: Segment, place: u32, k: u32, u: u32) -> mat2x4<f32> {
     let unit = k + u % UNITS;
-    if u >= UNITS * tokens || token >= s.n || unit >= s.k8 { return mat2x4<f32>(); }
-    let at = input_at(s.x_at, token) + 2u * unit;
-    return mat2x4<f32>(x[at], x[at + 1u]);
+    if place == OUTSIDE || unit >= s.k8 { return mat2x4<f32>(); }
+    return mat2x4<f32>(x[place + 2u * unit], x[place + 2u * unit + 1u]);
 }

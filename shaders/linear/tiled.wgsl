@@ -6,7 +6,7 @@
 // Slot weight: weight/*
 import package::slot::stack::{segment_of, store};
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
-import package::linear::tile_inputs::tile_input;
+import package::linear::tile_inputs::{tile_input, tile_source};
 import package::slot::weight::begin_weights;
 import package::constants::{TILE_ROWS, TILE_TOKENS, ROW_QUADS, TOKEN_QUADS, W_LOADS, X_LOADS};
 
@@ -35,9 +35,10 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let i = lane % W_LANES;
     let j = lane / W_LANES;
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
+    unroll l in X_LOADS { let x_at_$l = tile_source(s, TILE_TOKENS, lane + $lu * LANES); }
     // The next tile is loaded while the current tile is computed.
     unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
-    unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, 0u, lane + $lu * LANES); }
+    unroll l in X_LOADS { var x_next_$l = tile_input(s, x_at_$l, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
         unroll l in W_LOADS { {
@@ -58,7 +59,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         } }
         workgroupBarrier();
         unroll l in W_LOADS { w_next_$l = tile_unit(s, TILE_ROWS, k + UNITS, lane + $lu * LANES); }
-        unroll l in X_LOADS { x_next_$l = tile_input(s, TILE_TOKENS, k + UNITS, lane + $lu * LANES); }
+        unroll l in X_LOADS { x_next_$l = tile_input(s, x_at_$l, k + UNITS, lane + $lu * LANES); }
         for (var d = 0u; d < DEPTH; d++) {
             unroll q in ROW_QUADS { let w_$q = w_tile[d * W_QUADS + i + $qu * W_LANES]; }
             unroll p in TOKEN_QUADS { let v_$p = x_tile[d * X_QUADS + j + $pu * X_LANES]; }

@@ -8,7 +8,7 @@
 // Slot weight: weight/f16, weight/i4, weight/i8, weight/i8rc, weight/iq4, weight/nf4_table, weight/q4_0, weight/q8_0, weight/s3, weight/s5, weight/s6, weight/u2, weight/u4, weight/u5
 import package::slot::stack::{Segment, segment_of, store};
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
-import package::linear::tile_inputs::tile_input;
+import package::linear::tile_inputs::{tile_input, tile_source};
 import package::slot::cooperative::{SIZE, Left, Right, Sum};
 import package::slot::weight::begin_weights;
 import package::constants::{ROW_BLOCKS, TOKEN_BLOCKS, DEPTH_BLOCKS};
@@ -35,10 +35,10 @@ var<workgroup> has_work: u32;
 unroll l in 2 { var<private> w_next_$l: mat2x4<f32>; }
 var<private> x_next: mat2x4<f32>;
 
-// Loads the lane's part of the tiles that begin at unit k of the width. Outside the matrix, the units are zeros.
-fn fetch(s: Segment, k: u32, lane: u32) {
+// Loads the lane's part of the tiles that begin at unit k of the width. `x_at` is the place of its inputs. Outside the matrix, the units are zeros.
+fn fetch(s: Segment, x_at: u32, k: u32, lane: u32) {
     unroll l in 2 { w_next_$l = tile_unit(s, TILE_ROWS, k, lane + $lu * LANES); }
-    x_next = tile_input(s, TILE_TOKENS, k, lane);
+    x_next = tile_input(s, x_at, k, lane);
 }
 
 // Writes the loaded units to workgroup memory, as f16.
@@ -66,6 +66,7 @@ fn main(
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
     begin_weights(lane);
+    let x_at = tile_source(s, TILE_TOKENS, lane);
     for (var first = 0u; first < STRIPS; first += n_subgroups) {
         // Surplus subgroups compute a strip again and store nothing.
         let strip = (first + subgroup) % STRIPS;
@@ -74,13 +75,13 @@ fn main(
         for (var i = lane; i < STRIPS * SIZE * SIZE; i += LANES) { sums[i] = 0.0; }
         workgroupBarrier();
         unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { var sum_$a_$b = coopLoad<Sum>(&sums[strip * SIZE * SIZE], SIZE); } }
-        fetch(s, 0u, lane);
+        fetch(s, x_at, 0u, lane);
         for (var k = 0u; k < s.k8; k += UNITS) {
             workgroupBarrier();
             put(lane);
             workgroupBarrier();
             // The next tiles are loaded while the current tiles are multiplied.
-            fetch(s, k + UNITS, lane);
+            fetch(s, x_at, k + UNITS, lane);
             unroll d in DEPTH_BLOCKS { {
                 // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }

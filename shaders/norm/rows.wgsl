@@ -7,8 +7,10 @@ import package::slot::reduce::{WG, reduce_sum};
 
 struct Params {
     width: u32,
-    // Stride of a row of norm, x and y, in floats.
+    // Stride of a row of norm and y, in floats.
     stride: u32,
+    // Stride of a row of x, in floats.
+    x_stride: u32,
     eps: f32,
     // 1: layer norm; 0: RMS norm.
     centred: u32,
@@ -20,14 +22,14 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> norm: array<f32>; // [1 + centred, stride]: g, b
-@group(0) @binding(2) var<storage, read> x: array<f32>; // [T, stride]
+@group(0) @binding(2) var<storage, read> x: array<f32>; // [T, x_stride]
 @group(0) @binding(3) var<storage, read_write> y: array<f32>; // [T or O, stride]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
     let row = group.x + group.y * 32768u;
     if row >= n_rows(params.of_outputs) { return; }
-    let at = select(row, output_row(row), params.of_outputs == 1u) * params.stride;
+    let at = select(row, output_row(row), params.of_outputs == 1u) * params.x_stride;
     let n = f32(params.width);
 
     var mean = 0.0;

@@ -4,7 +4,7 @@
 //! the right of a line is the word (fused operation) that computes the equations from this line on:
 //!
 //! ```text
-//! attention                                                                             Tape::norm_linear_each
+//! attention                                                                             Tape::norm_linear
 //!   a = W_qa x̂    [c | k_rope] = W_kva x̂                 without W_qa: q = W_q x̂
 //!                                                                                         Tape::norm_linear
 //!   q = W_qb RMS(a)                                       per head h: [q_h | q_rope]
@@ -190,17 +190,21 @@ impl GlmFlash {
         let norm = self.norm(t, norm.into());
         let matrix = |tensor: &str, rows, k| MatrixPart::new(name(&format!("{tensor}.weight")), rows, k);
         let of_heads = |tensor: &str, rows, k| (0..h).map(|i| matrix(&format!("{tensor}.{i}"), rows, k)).collect();
-        let latent = ("latent", matrix("kv_a_proj_with_mqa", width + c.rope_size, self.n_embd));
-        let (queries, latent) = match c.q_rank {
+        let of_queries = match c.q_rank {
+            Some(rank) => matrix("q_a_proj", rank, self.n_embd),
+            None => matrix("q_proj", h * head, self.n_embd),
+        };
+        let latent = matrix("kv_a_proj_with_mqa", width + c.rope_size, self.n_embd);
+        let latents = t.norm_linear("latents", x, norm, vec![of_queries, latent], vec![]);
+        let queries = match c.q_rank {
             Some(rank) => {
-                let [a, latent] = t.norm_linear_each(x, norm, [("query_latent", matrix("q_a_proj", rank, self.n_embd)), latent]);
                 let norm = Norm::rms(t.vectors(rank, vec![vector(name("q_a_layernorm.weight"))]), LATENT_EPS);
-                (t.norm_linear("queries", a, norm, vec![matrix("q_b_proj", h * head, rank)], vec![]), latent)
+                t.norm_linear("queries", latents, norm, vec![matrix("q_b_proj", h * head, rank)], vec![])
             }
-            None => t.norm_linear_each(x, norm, [("queries", matrix("q_proj", h * head, self.n_embd)), latent]).into(),
+            None => latents,
         };
         let norm = Norm::rms(t.vectors(width, vec![vector(name("kv_a_layernorm.weight"))]), LATENT_EPS);
-        let inputs = LatentInputs { queries, latent, norm, head, rotary: c.rope_size };
+        let inputs = LatentInputs { queries, latent: latents, norm, head, rotary: c.rope_size };
         let qk = t.latent_qk(inputs, of_heads("k_b", width, c.nope_size));
         let scale = 1.0 / (head as f32).sqrt();
         let of = LatentAttention { n_heads: h, key_size: c.rope_size + width, value_size: width, scale };
@@ -229,12 +233,16 @@ impl GlmFlash {
         let gate = MatrixPart::new(name("gate.weight"), c.n_experts, width);
         let routed = t.route(x, norm, gate, vector(name("gate.e_score_correction_bias")), router);
         let all = |tensor: &str, rows, k| {
-            (0..c.n_experts).map(|e| MatrixPart::new(name(&format!("experts.{e}.{tensor}.weight")), rows, k)).collect()
+            (0..c.n_experts).map(|e| MatrixPart::new(name(&format!("experts.{e}.{tensor}.weight")), rows, k)).collect::<Vec<_>>()
         };
         let f = c.expert_ffn;
         t.experts(
             routed,
-            ExpertMatrices { gate: all("gate_proj", f, width), up: all("up_proj", f, width), down: all("down_proj", width, f) },
+            ExpertMatrices {
+                gate: all("gate_proj", f, width),
+                up: all("up_proj", f, width),
+                down: all("down_proj", width, f).into_iter().map(MatrixPart::wide).collect(),
+            },
             x,
         );
         if let Some(y) = shared {

@@ -167,6 +167,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
     let tape = cx.tape;
     let is_sparse = dispatch.shader == "linear/sparse";
     let is_tiled = dispatch.shader.starts_with("linear/tiled");
+    let is_sorted = dispatch.modules.iter().any(|(_, module)| module == "experts::stack");
     let (mut bytes, mut weights, mut width, mut caches) = (0.0, 0.0, 0, Vec::new());
     for (_, binding) in &dispatch.bindings {
         match *binding {
@@ -179,8 +180,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
                 } else {
                     let used = spec.n_used.map(|n| n as f64 / spec.parts.len() as f64);
                     let share = match used {
-                        // A tile reads an expert once for all of its tokens, if the expert has any.
-                        Some(used) if is_tiled => 1.0 - (1.0 - used).powf(cx.tokens as f64),
+                        // A tile reads an expert once for all of its tokens. The cache serves the other tiles of the expert.
+                        Some(used) if is_sorted => 1.0 - (1.0 - used).powf(cx.tokens as f64),
                         // Each token reads its experts by itself.
                         Some(used) => used * cx.tokens as f64,
                         None if is_sparse => (1.0 - ZEROS) / SCATTERED * cx.tokens as f64,
@@ -222,11 +223,13 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
     (gpu.dispatch + RAMP + read.max(computed) + waits(dispatch, gpu, load, width), bytes)
 }
 
-/// Returns how many times more sums a tiled product of experts computes than it needs: the last tile of an expert is half empty on average. `n` is the number
-/// of tokens per expert. Returns 1 for other kernels.
+/// Returns how many times more sums a product of experts computes than it needs: the last tile of an expert is half empty on average. `n` is the number of
+/// tokens per expert. Returns 1 for kernels without tiles.
 fn surplus(dispatch: &Dispatch, n: f64) -> f64 {
+    let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value);
     let tile = match dispatch.shader {
-        "linear/tiled" => dispatch.constants.iter().find(|(name, _)| *name == "TILE_TOKENS").map_or(0, |(_, value)| *value),
+        "linear/matvec" => constant("BLOCKS") * constant("TOKENS"),
+        "linear/tiled" => constant("TILE_TOKENS"),
         "linear/tiled_cooperative" => 64,
         _ => 0,
     };

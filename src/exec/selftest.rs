@@ -53,7 +53,7 @@ const HALF_STATE_IN_SPANS_BOUND: f64 = 1e-5;
 /// checked before a model uses them, because wgpu calls them experimental and few drivers support them.
 pub async fn settle_async(mut device: Device) -> Result<Device> {
     if device.caps.cooperative.is_some() && !device.caps.batch_invariant {
-        let mut chunks = products_of_words();
+        let mut chunks = cases_of(&[PRODUCTS.as_slice(), &["experts"]].concat());
         chunks.iter_mut().for_each(|c| c.steps.retain(|s| s.tokens.len() > BATCH && s.outputs.len() <= s.runs.len()));
         if let Some(wrong) = first_wrong_async(&Arc::new(device.with_caps(device.caps.clone())), chunks, "f16").await {
             log::warn!("this driver's cooperative matrices are wrong and not used: {wrong}");
@@ -87,12 +87,17 @@ pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>, format: &str) 
     block_on(async { Ok(first_wrong_async(device, cases, format).await) }).unwrap_or_else(|e| Some(e.to_string()))
 }
 
-/// Returns all cases of the words that multiply by matrices.
+/// The words whose products use the kernels that tuning chooses, and no others.
+const PRODUCTS: [&str; 7] =
+    ["linear_add", "linear_add_sparse", "norm_shift_linear", "norm_ddlerp_linear", "norm_linear", "swiglu", "linear_norm_add"];
+
+/// Returns all cases of [`PRODUCTS`].
 pub(super) fn products_of_words() -> Vec<Case> {
-    const NAMES: [&str; 7] =
-        ["linear_add", "linear_add_sparse", "norm_shift_linear", "norm_ddlerp_linear", "norm_linear", "swiglu", "linear_norm_add"];
-    let is_product = |name: &str| NAMES.contains(&name);
-    WORDS.iter().filter(|w| is_product(w.name)).flat_map(|w| (w.cases)()).collect()
+    cases_of(&PRODUCTS)
+}
+
+fn cases_of(names: &[&str]) -> Vec<Case> {
+    WORDS.iter().filter(|w| names.contains(&w.name)).flat_map(|w| (w.cases)()).collect()
 }
 
 /// Compares sampling on the device, several steps in one submission, with sampling on the host from the same logits. Ids and states must

@@ -178,14 +178,18 @@ impl DeviceBytes {
     }
 }
 
+/// Returns the id of a strategy's device. `gpu` and `gpu:0` are the same adapter.
+pub fn adapter_id(device: &str) -> &str {
+    if device == "gpu" { "gpu:0" } else { device }
+}
+
 /// Returns the bytes that a placement needs on each device, in the order in which devices first occur. `footprint(entry)` returns the footprint of
 /// the whole model in the weight formats of this entry of `placed`. The weights of streamed layers count as memory of `cpu`. Weights that the CPU
 /// executor reads from a memory-mapped file do not count.
 pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) -> &'n Footprint) -> Vec<(String, DeviceBytes)> {
     let mut devices: Vec<(String, DeviceBytes)> = Vec::new();
     let mut add = |device: &str, more: DeviceBytes| {
-        // `gpu` and `gpu:0` are the same adapter.
-        let device = if device == "gpu" { "gpu:0" } else { device };
+        let device = adapter_id(device);
         let known = devices.iter_mut().find(|(id, _)| id == device);
         match known {
             Some((_, sum)) => {

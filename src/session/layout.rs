@@ -2,7 +2,7 @@
 //! `device`.
 
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
-use super::footprint::{DeviceBytes, as_assigned, by_device};
+use super::footprint::{DeviceBytes, adapter_id, as_assigned, by_device};
 use super::footprint::{Footprint, Sizes};
 use super::options::{CHUNK, ExpertsOn, Options, PartOn};
 use super::pages::Pages;
@@ -68,7 +68,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
         let away = part.experts.as_ref().and_then(|experts| tape.experts_from(&part.layers, experts.layers));
         assign_segment(tape, source, &part, away)?;
         // On the device of their layers, the experts need no part of their own.
-        let experts = part.experts.filter(|experts| away.is_some() && experts.device != part.device);
+        let experts = part.experts.filter(|experts| away.is_some() && adapter_id(&experts.device) != adapter_id(&part.device));
         let experts = experts.map(|e| Ok::<_, Error>(ExpertsOn { device: e.device.parse()?, layers: e.layers })).transpose()?;
         parts.push(PartOn { device: part.device.parse()?, layers: part.layers, resident: part.resident, experts });
     }

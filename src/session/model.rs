@@ -43,7 +43,7 @@ struct Inner {
     n_params: u64,
     weight_bytes: u64,
     hash: String,
-    /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
+    /// The places of tensors in importance matrices, by canonical name. Empty in a browser.
     file_places: FilePlaces,
     importance: Option<String>,
     chunk: usize,

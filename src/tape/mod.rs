@@ -108,6 +108,11 @@ impl VarSpec {
     pub fn column(&self, i: usize) -> usize {
         self.columns[..i].iter().map(|&w| padded(w)).sum()
     }
+
+    /// Returns the distance from one column to the next, if all columns have the same width. Returns 0 if there is only one column.
+    pub fn column_step(&self) -> usize {
+        if self.columns.len() > 1 { self.column(1) } else { 0 }
+    }
 }
 
 /// The declaration of one of several packed vectors, and of its form in the checkpoint.

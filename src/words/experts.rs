@@ -80,8 +80,7 @@ impl Experts {
         let (spec, n_used) = (cx.tape.matrix_spec(matrix), self.n_used(cx.tape));
         let part = &spec.parts[0];
         let [chosen, hidden, x] = [self.routed.chosen, self.hidden, self.x].map(|v| cx.tape.var_spec(v));
-        // The distance from one column of `hidden` to the next.
-        let slot = if n_used > 1 { hidden.column(1) } else { 0 };
+        let slot = hidden.column_step();
         let ((from, x_slot), (to, y_slot), slots) = match mode {
             Mode::Down => ((self.hidden, slot), (self.x, 0), n_used),
             _ => ((self.routed.x, 0), (self.hidden, slot), 1),

@@ -11,9 +11,9 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var
 
 /// The activations that [`Tape::latent_qk`] reads, and their sizes. All numbers of channels are multiples of 8.
 pub struct LatentInputs {
-    /// The queries of all heads, `[T, heads * head]`. The last `rotary` channels of a head are rotary.
+    /// The queries of all heads, `[T, heads * head]`, the first column of the activation. The last `rotary` channels of a head are rotary.
     pub queries: Var,
-    /// The latent and, after it, the rotary channels of the key, `[T, C + rotary]`.
+    /// The latent and, after it, the rotary channels of the key, `[T, C + rotary]`, the last column of the activation.
     pub latent: Var,
     /// The norm of the latent.
     pub norm: Norm,
@@ -43,6 +43,12 @@ impl Tape {
     }
 }
 
+/// Returns the offset of the last column in a row of `var`.
+fn last_column(tape: &Tape, var: Var) -> usize {
+    let spec = tape.var_spec(var);
+    spec.column(spec.columns.len() - 1)
+}
+
 impl Word for Latent {
     fn name(&self) -> &'static str {
         "latent"
@@ -62,6 +68,7 @@ impl Word for Latent {
                 ("width", norm.width(cx.tape).into()),
                 ("queries_stride", stride(queries)),
                 ("latent_stride", stride(latent)),
+                ("latent_at", last_column(cx.tape, latent).into()),
                 ("stride", stride(self.qk)),
                 ("eps", norm.eps.into()),
             ],
@@ -80,6 +87,7 @@ impl Word for Latent {
         let width = norm.width(&host.tape);
         let size = rotary + width;
         let [q_stride, c_stride, stride] = [queries, latent, self.qk].map(|v| host.stride(v));
+        let latent_at = last_column(&host.tape, latent);
         let mut qk = host.take(self.qk);
         let mut normed = vec![0.0; width];
         for (t, row) in qk.chunks_exact_mut(stride).enumerate().take(host.step.tokens.len()) {
@@ -87,7 +95,7 @@ impl Word for Latent {
             for (to, q) in row.chunks_exact_mut(size).zip(q).take(self.n_heads) {
                 to[..rotary].copy_from_slice(&q[head - rotary..]);
             }
-            let (c, key) = host.var(latent)[t * c_stride..][..size].split_at(width);
+            let (c, key) = host.var(latent)[t * c_stride + latent_at..][..size].split_at(width);
             norm.apply(host, c, &mut normed);
             let k = &mut row[self.n_heads * size..][..size];
             k[..rotary].copy_from_slice(key);
@@ -108,7 +116,8 @@ pub fn cases() -> Vec<Case> {
     ] {
         let mut tape = Tape::new();
         let queries = tape.var("queries", Rows::Tokens, &[n_heads * (plain + rotary)]);
-        let latent = tape.var("c", Rows::Tokens, &[width + rotary]);
+        let columns = [3, width + rotary];
+        let latent = tape.var("c", Rows::Tokens, if n_heads == 3 { &columns } else { &columns[1..] });
         let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-5);
         let absorbed = (0..n_heads).map(|h| MatrixPart::new(format!("w{h}"), width, plain)).collect();
         tape.latent_qk(LatentInputs { queries, latent, norm, head: plain + rotary, rotary }, absorbed);

@@ -41,6 +41,7 @@ impl Norm {
             params: vec![
                 ("width", spec.width.into()),
                 ("stride", (spec.stride() / 4).into()),
+                ("x_stride", (cx.tape.var_spec(x).stride() / 4).into()),
                 ("keeps", kept.is_some().into()),
                 ("eps", self.eps.into()),
                 ("centred", self.is_centred.into()),
@@ -63,6 +64,7 @@ impl Norm {
             params: vec![
                 ("width", spec.width.into()),
                 ("stride", spec.stride().into()),
+                ("x_stride", cx.tape.var_spec(x).stride().into()),
                 ("eps", self.eps.into()),
                 ("centred", self.is_centred.into()),
                 ("of_outputs", (rows == Rows::Outputs).into()),

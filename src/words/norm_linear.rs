@@ -34,19 +34,6 @@ impl Tape {
         self.record(NormLinear { name: "norm_linear", x, norm, normed, stacks: vec![stack] });
         y
     }
-
-    /// Records y_i = W_i norm(x), with one activation per matrix. Returns the activations. `parts` are pairs of the name of y_i and W_i.
-    pub fn norm_linear_each<const N: usize>(&mut self, x: Var, norm: Norm, parts: [(&'static str, MatrixPart); N]) -> [Var; N] {
-        let normed = self.internal("normed", Rows::Tokens, &[norm.width(self)]);
-        let stacks = parts.map(|(name, part)| {
-            let y = self.scratch(name, Rows::Tokens, &[part.rows]);
-            let matrix = self.matrix(vec![part]);
-            Stack { matrix, x: normed, y, bias: None, segments: vec![Segment::of(0)], store: Store::Set, rows: Rows::Tokens }
-        });
-        let all = stacks.each_ref().map(|stack| stack.y);
-        self.record(NormLinear { name: "norm_linear", x, norm, normed, stacks: stacks.into() });
-        all
-    }
 }
 
 impl Word for NormLinear {

@@ -5,7 +5,7 @@
 //! those whose two largest s + b have the largest sums. Source: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
 
 use super::norm::Norm;
-use super::stack::{Segment, Stack, Store};
+use super::stack::{Segment, Stack, Store, fuses};
 use super::testing::{Case, batches, steps};
 use crate::tape::{
     Binding, Class, Dispatch, Host, Lowering, MatrixKind, MatrixPart, Rows, Tape, Var, Vector, VectorPart, Word, row_grid, vector,
@@ -116,6 +116,11 @@ impl Word for Route {
             ],
             grid: row_grid(cx.tokens),
         };
+        if fuses(cx) {
+            // The experts read x̂, too.
+            let input = |is_first: bool| self.norm.input(cx, self.x, is_first.then_some(self.routed.x));
+            return self.logits.lower_from(cx, &input).into_iter().chain([choose]).collect();
+        }
         let norm = self.norm.lower(cx, self.x, self.routed.x, false);
         std::iter::once(norm).chain(self.logits.lower(cx)).chain([choose]).collect()
     }

@@ -183,9 +183,9 @@ pub struct Stack {
     pub rows: Rows,
 }
 
-/// The largest number of segments in one dispatch. The array `segments` in `shaders/linear/stack.wgsl` has three entries per segment, 24 in
-/// all.
-pub(super) const MAX_SEGMENTS: usize = 8;
+/// The largest number of segments in one dispatch. The array `segments` in `shaders/linear/stack.wgsl` has three entries per segment, 96
+/// in all.
+pub(super) const MAX_SEGMENTS: usize = 32;
 /// With fewer rows of y, the host uses one thread.
 const ROWS_ALONE: usize = 8;
 /// The code that provides a product's input: a shader module with its parameters and bindings. The module `linear::input` reads rows of x. Other

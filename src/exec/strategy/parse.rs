@@ -89,6 +89,7 @@ impl<'t> StrategyReader<'t> {
         let (dtype, quant) = if is_format { self.dtype()? } else { format };
         let layers = match self.layers(false)? {
             Layers::Share => None,
+            Layers::Fixed(0) => return Err(self.refuse(self.at - 1..self.at, "expected the experts of at least 1 layer")),
             Layers::Fixed(n) => Some(n),
             Layers::Streamed(_) => {
                 let error = self.refuse(self.at - 1..self.at, "experts on a device of their own cannot be streamed");

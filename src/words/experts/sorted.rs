@@ -1,12 +1,13 @@
 //! The products of experts for many tokens on GPUs. experts/sort lists the entries of the step by expert: an entry is a token and one of its experts. Then
-//! the kernels of [`Stack`](super::super::stack::Stack) multiply the entries of an expert in tiles, and read its matrices once per tile in place of once per entry.
+//! the kernels of [`Stack`](super::super::stack::Stack) multiply the entries of an expert together. A workgroup computes one tile, some rows of some entries, and
+//! reads the rows once.
 
 use super::{Experts, Mode, places};
 use crate::tape::{Binding, Class, Dispatch, Lowering, MatrixPiece, Rows, Tape, Var, row_grid};
 use crate::words::shape::Shape;
 
-/// With fewer entries per expert, most sums of a tile would have no entry.
-const LEAST: usize = 4;
+/// The least number of entries per expert in the largest step of a plan: with fewer, hardly any expert has two tokens.
+const LEAST: usize = 2;
 
 /// Scratch that only a device uses.
 pub struct Sorted {
@@ -43,7 +44,7 @@ impl Experts {
             let spec = cx.tape.matrix_spec(self.matrix(mode));
             let per_expert = cx.tokens * self.n_used(cx.tape) / spec.parts.len();
             for (index, piece) in spec.pieces(cx.caps.max_binding).iter().enumerate() {
-                let shape = Shape::tiled(cx, spec, piece, per_expert);
+                let shape = Shape::choose(cx, spec, piece, per_expert);
                 if sorted_for != shape.tokens {
                     dispatches.push(self.sort(cx, shape.tokens));
                     sorted_for = shape.tokens;
@@ -82,15 +83,13 @@ impl Experts {
             _ => (self.routed.x, self.hidden),
         };
         let [x, y] = [from, to].map(|v| cx.tape.var_spec(v));
-        // The distance between the columns of two experts of a token. All experts of a token read the same column of `routed.x`.
-        let slot = |of: &crate::tape::VarSpec| if of.columns.len() > 1 { of.column(1) } else { 0 };
         let n_entries = cx.tokens * n_used;
-        // Each expert may have one tile with fewer entries.
+        // Σ ⌈n_e / tokens⌉ is at most Σ n_e / tokens and one more tile per expert that has entries.
         let tiles = n_entries / shape.tokens + n_experts.min(n_entries);
         let rows = piece.segments.iter().map(|s| s.rows).max().unwrap_or(0);
         Dispatch {
             shader: shape.shader,
-            modules: [("stack", "experts::stack".to_string()), ("input", "experts::input".to_string())]
+            modules: [("stack", "experts::stack".to_string()), ("input", "experts::input".to_string()), cx.caps.reduce()]
                 .into_iter()
                 .chain(cx.caps.product_modules(&piece.segments[0].region, shape.block_rows + shape.tokens))
                 .chain(shape.modules.iter().map(|&(slot, module)| (slot, module.to_string())))
@@ -101,9 +100,9 @@ impl Experts {
                 ("units", part.units().into()),
                 ("k", part.k.into()),
                 ("x_stride", (x.stride() / 4).into()),
-                ("x_slot", (slot(x) / 4).into()),
+                ("x_slot", (x.column_step() / 4).into()),
                 ("y_stride", y.stride().into()),
-                ("y_slot", slot(y).into()),
+                ("y_slot", y.column_step().into()),
                 ("experts", places(piece, n_experts)),
             ],
             bindings: vec![
@@ -131,7 +130,7 @@ impl Experts {
                 ("chosen_stride", chosen.stride().into()),
                 ("weights", chosen.column(1).into()),
                 ("y_stride", (outputs.stride() / 4).into()),
-                ("y_slot", (if n_used > 1 { outputs.column(1) } else { 0 } / 4).into()),
+                ("y_slot", (outputs.column_step() / 4).into()),
                 ("x_stride", (x.stride() / 4).into()),
             ],
             bindings: vec![
