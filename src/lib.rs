@@ -187,8 +187,8 @@ pub use exec::{DeviceChoice, FloatChoice, QuantPlan};
 pub use quant::{Activations, Float};
 pub use sample::{Order, Sampling};
 pub use session::{
-    EmbedOptions, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate, Speculation,
-    StateOrientation, Timings,
+    EmbedOptions, ExpertsOn, Finish, Logprobs, Model, ModelSource, Options, Output, PartOn, Pooling, Processor, Snapshot, Speculate,
+    Speculation, StateOrientation, Timings,
 };
 pub use weights::Calibration;
 

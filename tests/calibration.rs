@@ -117,7 +117,9 @@ fn files_and_models_have_the_same_calibrated_weights() {
     let mut models: Vec<(PathBuf, &str)> = vec![(folder.path().join("tiny.safetensors"), "q4_0,low-rank=f16")];
     wingbeat::low_level::weights::convert(&embedded().unwrap(), &models[0].0, &Conversion::default(), &mut |_, _| ()).unwrap();
     if root().join("tests/models").is_dir() {
-        models.extend(["tiny-glm4", "glm-heads-12"].map(|name| (root().join("tests/models").join(name), "q4_0")));
+        // Rows of 24 weights are no whole blocks of a file.
+        let plans = [("tiny-glm4", "q4_0"), ("glm-heads-12", "q4_0"), ("flash", "q4_0,self_attn.k_b=f16")];
+        models.extend(plans.map(|(name, plan)| (root().join("tests/models").join(name), plan)));
     }
     for (path, quant) in models {
         let input = Checkpoint::open(&path).unwrap();
@@ -199,6 +201,62 @@ fn names_of_fused_and_tied_tensors_are_found() {
         crate::support::logits_of(&glm.load(&options), &glm.golden().prompt(20, 2))
     };
     assert!(logits(own) == logits(renamed));
+}
+
+/// The experts of a layer are one stack in the file. An expert that no token has used has zeros there, and is encoded as without an importance.
+#[test]
+fn experts_without_tokens_have_no_importance() {
+    let path = root().join("tests/models/flash");
+    if !path.is_dir() {
+        eprintln!("SKIPPED: the folder tests/models is in the repository only");
+        return;
+    }
+    let (folder, input) = (tempfile::tempdir().unwrap(), Checkpoint::open(&path).unwrap());
+    // Two tokens use at most 4 of the 8 experts.
+    let found = measured(&load(&path, &exact()), &[5, 6], 2);
+    let unused = |e: &usize| {
+        let squares = found.mean_squares("blk.1.ffn_gate_exps.weight").unwrap();
+        assert_eq!(squares.len(), 8 * 64);
+        squares[e * 64..][..64].iter().all(|x| *x == 0.0)
+    };
+    let unused: Vec<usize> = (0..8).filter(unused).collect();
+    assert!((4..8).contains(&unused.len()), "{unused:?}");
+    for (name, n) in [("attn_k_b", 4 * 24), ("attn_v_b", 4 * 32), ("ffn_down_exps", 8 * 32), ("ffn_down_shexp", 32), ("ffn_gate_inp", 64)] {
+        assert_eq!(found.mean_squares(&format!("blk.2.{name}.weight")).map(|squares| squares.len()), Some(n), "{name}");
+    }
+    let file = folder.path().join("imatrix.gguf");
+    found.write(&file).unwrap();
+    assert_eq!(Calibration::open(&file).unwrap(), found);
+
+    let written = |name: &str, calibration: Option<&Calibration>| {
+        let out = folder.path().join(name);
+        let what = Conversion { layout: Layout::Gguf, dtype: Some(DType::F32), calibration, ..Conversion::default() };
+        let plan = calibration.is_some() || name.contains("plain");
+        let plan = plan.then(|| "q4_0,self_attn.k_b=f16".parse().unwrap());
+        convert_gguf(&input, &out, &GgufVocab::Without, plan.as_ref(), &what, &mut |_, _| ()).unwrap();
+        out
+    };
+    // A GGUF file of the model has the same sums, under the same names.
+    assert_eq!(measured(&load(&written("floats.gguf", None), &exact()), &[5, 6], 2), found);
+    let files = [written("plain.gguf", None), written("calibrated.gguf", Some(&found))].map(|path| Checkpoint::open(&path).unwrap());
+    let same = |e: &usize| {
+        let name = format!("model.layers.1.mlp.experts.{e}.gate_proj.weight");
+        let [plain, calibrated] = files.each_ref().map(|file| file.tensor(&name).unwrap().to_f32().unwrap());
+        plain == calibrated
+    };
+    assert_eq!((0..8).filter(same).collect::<Vec<_>>(), unused);
+
+    // Some GGUF files have one tensor for the gates and the up matrices, and then one entry in the importance matrix.
+    let fused = found.names().filter(|name| !name.contains("ffn_up_exps")).map(|name| {
+        let sums = ColumnSums { squares: found.mean_squares(name).unwrap(), counts: vec![1.0] };
+        (name.replace("ffn_gate_exps", "ffn_gate_up_exps"), sums)
+    });
+    let fused = Calibration::new(fused.collect::<Vec<_>>()).unwrap();
+    let logits = |calibration: Calibration| {
+        let options = Options { quant: Some("q4_0".parse().unwrap()), calibration: Some(Arc::new(calibration)), ..exact() };
+        crate::support::logits_of(&load(&path, &options), &[5, 6, 7, 8])
+    };
+    assert!(logits(fused) == logits(found));
 }
 
 #[test]

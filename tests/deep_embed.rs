@@ -68,7 +68,7 @@ fn tables_in_host_memory_and_several_devices_change_nothing() {
             options.quant = Some(quant.parse().unwrap());
             let part = |(device, layers, resident): &(&str, Range<usize>, usize)| {
                 let device = if *device == "own" { DeviceChoice::Own } else { device.parse().unwrap() };
-                PartOn { device, layers: layers.clone(), resident: *resident }
+                PartOn { device, layers: layers.clone(), resident: *resident, experts: None }
             };
             options.parts = on.iter().map(part).collect();
             open(&path, &options)

@@ -19,7 +19,12 @@ fn parts(devices: &[&str], n_layer: usize) -> Vec<PartOn> {
 
 /// Returns a part whose layers all stay on the device.
 fn part(device: &str, layers: Range<usize>) -> PartOn {
-    PartOn { device: if device == "own" { DeviceChoice::Own } else { device.parse().unwrap() }, resident: layers.len(), layers }
+    PartOn {
+        device: if device == "own" { DeviceChoice::Own } else { device.parse().unwrap() },
+        resident: layers.len(),
+        layers,
+        experts: None,
+    }
 }
 
 /// Loads the model on these devices, one part per device.
@@ -202,8 +207,10 @@ fn a_deep_model_is_streamed_through_a_tenth_of_its_size() {
     made::write(&Rwkv7 { base: Base { n_layer, ..Base::new(128, 512, 64, 2000) }, ranks, deep_embed: None, attention: None }, &path);
     let open = |resident: Option<usize>| {
         let mut options = options("gpu");
-        options.parts =
-            resident.map(|resident| PartOn { device: DeviceChoice::Gpu(None), layers: 0..n_layer + 1, resident }).into_iter().collect();
+        options.parts = resident
+            .map(|resident| PartOn { device: DeviceChoice::Gpu(None), layers: 0..n_layer + 1, resident, experts: None })
+            .into_iter()
+            .collect();
         Model::load(&ModelSource::Path(path.clone()), &options, &mut |_, _| ()).unwrap()
     };
     let (whole, streamed) = (open(None), open(Some(0)));

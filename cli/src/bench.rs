@@ -326,7 +326,9 @@ fn measure(
     // operations per weight.
     let skipped = model.sparse_bytes() as f64 * ffn_sparsity.unwrap_or(0.0);
     let weights_gb_s = (model.token_bytes() as f64 - skipped) * samples.avg_ts / 1e9;
-    let gflop_s = 2.0 * (model.n_params() - table_params(model)) as f64 * samples.avg_ts / 1e9;
+    // A prompt needs the head for its last token only.
+    let head = (model.facts().n_vocab * model.facts().n_embd) as u64;
+    let gflop_s = 2.0 * model.token_params().saturating_sub(head) as f64 * samples.avg_ts / 1e9;
     let share = |c: &Ceiling| match test {
         Test { n_prompt: 0, n_batch: 1, .. } => Some(weights_gb_s / c.read_gb_s),
         Test { n_gen: 0, .. } => Some(gflop_s / c.gflop_s),
@@ -368,12 +370,6 @@ fn measure(
             build: BuildReport::new(),
         },
     })
-}
-
-/// Returns the number of parameters of the embedding and the head. The rate of operations leaves these parameters out, because prefill does not
-/// multiply every prompt token by these matrices.
-fn table_params(model: &Model) -> u64 {
-    2 * model.facts().n_vocab as u64 * model.facts().n_embd as u64
 }
 
 /// Runs one repetition of a test on forks of the slot `base`. Returns the time of the repetition in nanoseconds, the time of each decode step in

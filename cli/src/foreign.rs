@@ -5,6 +5,9 @@ use std::ffi::OsString;
 /// The hint for a flag that names a model on Hugging Face.
 const IN_REPOSITORY: &str = "wingbeat's form is -m hf:OWNER/REPO[/FILE], for example -m hf:zai-org/glm-4-9b-chat";
 
+/// The hint for a flag that keeps experts on the CPU.
+const ON_CPU: &str = "--strategy 'gpu fp16, experts cpu' has the experts on the CPU";
+
 /// Flags that wingbeat does not have, and hints.
 const FLAGS: &[(&str, &str)] = &[
     ("--api-key", "keys come from --key-file, or from the environment variable WINGBEAT_API_KEYS"),
@@ -21,6 +24,12 @@ const FLAGS: &[(&str, &str)] = &[
     ("-ngl", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
     ("--n-gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
     ("--gpu-layers", "--device gpu runs all layers on the GPU; --strategy 'gpu fp16 *10 -> cpu fp32' divides them"),
+    ("-cmoe", ON_CPU),
+    ("--cpu-moe", ON_CPU),
+    ("-ncmoe", "--strategy 'gpu fp16, experts cpu *20' has the experts of the last 20 layers on the CPU"),
+    ("--n-cpu-moe", "--strategy 'gpu fp16, experts cpu *20' has the experts of the last 20 layers on the CPU"),
+    ("-ot", ON_CPU),
+    ("--override-tensor", ON_CPU),
     ("-sys", "wingbeat's name is --system"),
     ("--system-prompt", "wingbeat's name is --system"),
     ("--ctx-size", "wingbeat's name is --context"),

@@ -158,7 +158,8 @@ fn page(r: &InspectReport, out: &mut Output) -> std::result::Result<(), super::F
     } else if let Some(own) = &r.own_vocab {
         line("vocabulary", format!("{} tokens of kind {} in the file", own.n_tokens, own.kind))?;
     }
-    line("parameters", r.n_params.to_string())?;
+    let active = r.n_active_params.map_or(String::new(), |active| format!(", {active} of them per token"));
+    line("parameters", format!("{}{active}", r.n_params))?;
     if let Some(name) = &r.published {
         line("published as", name.clone())?;
     }

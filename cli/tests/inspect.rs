@@ -72,3 +72,25 @@ fn heads_are_padded_only_in_memory() {
     }
     Model::open(&to).unwrap();
 }
+
+#[test]
+fn a_model_with_experts_has_active_parameters() {
+    let path = root().join("tests/models/flash");
+    if !path.is_dir() {
+        eprintln!("SKIPPED: the folder tests/models is in the repository only");
+        return;
+    }
+    let path = path.to_str().unwrap();
+    let found = json(&run(&["inspect", path, "--json"]));
+    // A token uses 2 of 8 experts of 3 matrices in two layers, and one row of the embedding.
+    let idle = 2 * 6 * 3 * 64 * 32 + 63 * 64;
+    let active = found["n_params"].as_u64().unwrap() - idle;
+    assert_eq!(found["n_active_params"].as_u64(), Some(active));
+    assert_eq!(Model::open(path).unwrap().token_params(), active);
+    let read = |format: &str| (found["bytes_per_token"][format].as_f64().unwrap(), found["weight_bytes"][format].as_f64().unwrap());
+    assert!(["f16", "f32"].into_iter().map(read).all(|(token, all)| token < 0.65 * all), "{found}");
+    let text = run(&["inspect", path]).stdout;
+    assert!(String::from_utf8(text).unwrap().contains(&format!(", {active} of them per token")));
+    let without = json(&run(&["inspect", "--json"]));
+    assert!(without.get("n_active_params").is_none(), "{without}");
+}

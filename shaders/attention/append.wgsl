@@ -4,12 +4,13 @@
 // x is q or k before the rotation, y after. p is the token's position, base the constant of the rotary embedding. q is multiplied by `scale` and
 // written back to qkv. `groups` workgroups share one token. A lane takes eight channels of a head at a time.
 // In the shapes below, H is the number of query heads and G the number of key heads. The values of a key head are divided into VALUE_TILES tiles of
-// channels. D is a number of channels with padding: 8 * UNITS of a head in q and k, 8 * VALUE_UNITS of a tile in v.
+// channels. D is a number of channels with padding: 8 * UNITS of a head in q and k, 8 * VALUE_UNITS of a tile in v. If IN_KEYS is 1, a value is a part of
+// the key, and there is no v.
 // Slot cache: cache/*
 import package::lib::cursor::{n_tokens, row_at, run_at};
-import package::attention::blocks::{block_of, key_at, value_at};
+import package::attention::blocks::{VALUE_STEP, block_of, key_at, value_at};
 import package::slot::cache::{Eight, Two, pack2, pack8};
-import package::constants::{LANES, UNITS, VALUE_UNITS, VALUE_TILES, N_HEADS, N_KV_HEADS, BLOCK};
+import package::constants::{LANES, UNITS, VALUE_UNITS, VALUE_TILES, N_HEADS, N_KV_HEADS, IN_KEYS, BLOCK};
 
 struct Params {
     // Stride of a row of qkv, in vectors of 4 floats.
@@ -26,7 +27,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read_write> qkv: array<vec4<f32>>; // [T, stride]: q [H, D], k [G, D], v [G, VALUE_TILES, D]
 @group(0) @binding(3) var<storage, read> angles: array<vec2<f32>>; // [positions, pairs]: cos, sin
 @group(0) @binding(4) var<storage, read_write> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
-@group(0) @binding(5) var<storage, read_write> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]
+@group(0) @binding(5) var<storage, read_write> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]; unused if IN_KEYS is 1
 
 // Index of the first unit of v in a row of qkv. A unit is eight channels.
 const V: u32 = (N_HEADS + N_KV_HEADS) * UNITS;
@@ -44,7 +45,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let run = run_at(row_at(t).run);
     let position = run.position + t - run.first_row;
     let block = block_of(run, position / BLOCK);
-    let end = V + N_KV_HEADS * VALUE_TILES * VALUE_UNITS;
+    let end = V + select(N_KV_HEADS * VALUE_TILES * VALUE_UNITS, 0u, IN_KEYS == 1u);
     for (var i = group.y * LANES + lane; i < end; i += params.groups * LANES) { append(t, i, position, block); }
 }
 
@@ -56,7 +57,9 @@ fn append(t: u32, i: u32, position: u32, block: u32) {
     var b = qkv[at + 1u];
     let token = position % BLOCK;
     if i >= V {
-        let to = value_at(block, (i - V) / VALUE_UNITS, token) + 4u * ((i - V) % VALUE_UNITS);
+        let tile = (i - V) / VALUE_UNITS;
+        let first = value_at(block, tile / VALUE_TILES, tile % VALUE_TILES, 4u * ((i - V) % VALUE_UNITS));
+        let to = first + token * VALUE_STEP;
         values[to] = pack2(a.xy);
         values[to + 1u] = pack2(a.zw);
         values[to + 2u] = pack2(b.xy);

@@ -8,7 +8,7 @@
 // Slot queries: attention/queries, attention/queries_window
 // Slot cache: cache/*
 import package::lib::cursor::{n_tokens, row_at, run_at};
-import package::attention::blocks::{block_of, key_at, value_at};
+import package::attention::blocks::{VALUE_STEP, block_of, key_at, value_at};
 import package::slot::queries::{bring, query4};
 import package::attention::softmax::{NOTHING, scores, largest, total, rescale, begin_softmax, softmax};
 import package::slot::cache::{Eight, Two, unpack2, unpack8};
@@ -41,7 +41,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(3) var<storage, read> keys: array<Eight>; // [blocks, G, D / 8, BLOCK]
-@group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]
+@group(0) @binding(4) var<storage, read> values: array<Two>; // [blocks, G, VALUE_TILES, BLOCK, D / 2]; the keys if IN_KEYS is 1
 @group(0) @binding(5) var<storage, read_write> y: array<f32>; // [T, y_stride]; if SPLIT is 1: [T, n_splits, y_stride]
 
 // The number of groups of HEADS query heads that read the same key head.
@@ -106,12 +106,12 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let scale = rescale[$m];
             unroll p in PAIRS { sum_$m_$p *= scale; }
         } }
-        let v_at = value_at(block, kv_head * VALUE_TILES + tile, 0u);
+        // Surplus lanes read the last pair of channels again and store nothing.
+        unroll p in PAIRS { let v_at_$p = value_at(block, kv_head, tile, min(lane + $pu * LANES, VALUE_PAIRS - 1u)); }
         // Values after the last token have not been written and may be NaN, so they are not read.
         let n = min(BLOCK, end - key0);
         for (var j = 0u; j < n; j++) {
-            // Surplus lanes read the last pair of channels again and store nothing.
-            unroll p in PAIRS { let v_$p = unpack2(values[v_at + j * VALUE_PAIRS + min(lane + $pu * LANES, VALUE_PAIRS - 1u)]); }
+            unroll p in PAIRS { let v_$p = unpack2(values[v_at_$p + j * VALUE_STEP]); }
             unroll m in QUERIES { {
                 let w = scores[$mu * BLOCK + j];
                 unroll p in PAIRS { sum_$m_$p += w * v_$p; }

@@ -1,5 +1,5 @@
 // Prepares the inputs of latent attention. One row of `latent` is c, the latent of one token, and after it the rotary channels of its key:
-//   k = [rotary channels | RMS(c)]   v = RMS(c)   q_h, first channels = the rotary channels of query head h
+//   k = [rotary channels | RMS(c)]   q_h, first channels = the rotary channels of query head h
 // RMS(c) = c / sqrt(mean of c^2 + eps) * g. The other channels of q are the result of a product. One workgroup per token.
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
@@ -12,7 +12,7 @@ struct Params {
     rotary: u32,
     // The number of channels of c.
     width: u32,
-    // Strides of a row of queries, latent and qkv, in floats.
+    // Strides of a row of queries, latent and qk, in floats.
     queries_stride: u32,
     latent_stride: u32,
     stride: u32,
@@ -23,7 +23,7 @@ struct Params {
 @group(0) @binding(1) var<storage, read> queries: array<f32>; // [T, queries_stride]
 @group(0) @binding(2) var<storage, read> latent: array<f32>; // [T, latent_stride]: c, rotary channels of the key
 @group(0) @binding(3) var<storage, read> norm: array<f32>; // [width]: g
-@group(0) @binding(4) var<storage, read_write> qkv: array<f32>; // [T, stride]: q [n_heads, rotary + width], k [rotary + width], v [width]
+@group(0) @binding(4) var<storage, read_write> qk: array<f32>; // [T, stride]: q [n_heads, rotary + width], k [rotary + width]
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
@@ -35,17 +35,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var i = lane; i < params.n_heads * params.rotary; i += WG) {
         let head = i / params.rotary;
         let channel = i % params.rotary;
-        qkv[to + head * size + channel] = queries[source + head * params.head + channel];
+        qk[to + head * size + channel] = queries[source + head * params.head + channel];
     }
     let c = t * params.latent_stride;
     var square = 0.0;
     for (var i = lane; i < params.width; i += WG) { square += latent[c + i] * latent[c + i]; }
     let scale = 1.0 / sqrt(reduce_sum(vec4(square), lane).x / f32(params.width) + params.eps);
     let key = to + params.n_heads * size;
-    for (var i = lane; i < params.rotary; i += WG) { qkv[key + i] = latent[c + params.width + i]; }
-    for (var i = lane; i < params.width; i += WG) {
-        let z = latent[c + i] * scale * norm[i];
-        qkv[key + params.rotary + i] = z;
-        qkv[key + size + i] = z;
-    }
+    for (var i = lane; i < params.rotary; i += WG) { qk[key + i] = latent[c + params.width + i]; }
+    for (var i = lane; i < params.width; i += WG) { qk[key + params.rotary + i] = latent[c + i] * scale * norm[i]; }
 }

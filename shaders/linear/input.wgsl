@@ -8,12 +8,15 @@ struct Input {
 
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 
+// Returns where the input of token t begins, in vectors of 4 floats: at vector `x_at` of row t of x.
+fn input_at(x_at: u32, t: u32) -> u32 { return t * params.input.x_stride + x_at; }
+
 // The input of one token: the index in x at which the input begins.
 struct Source { at: u32 }
 
-// Returns where the input of token t begins: at vector `x_at` of row t of x. Every lane calls `begin` once per token. `is_first` is true in the
+// Returns the input of token t, as `input_at` does. Every lane calls `begin` once per token. `is_first` is true in the
 // first workgroup of the grid, the only one that stores parts of the input.
-fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(t * params.input.x_stride + x_at); }
+fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source { return Source(input_at(x_at, t)); }
 
 // Returns elements 4 i ..= 4 i + 3 of a token's input.
 fn input4(source: Source, i: u32) -> vec4<f32> { return x[source.at + i]; }

@@ -8,10 +8,8 @@
 // Slot sums: lib/sums, lib/sums_subgroup
 // Slot scale: scale/*
 // Slot weight: weight/*
-import package::linear::stack::{params, segment_of};
+import package::linear::stack::{segment_of, store};
 import package::slot::input::{begin, input4};
-import package::linear::epilogue::finish;
-import package::lib::cursor::n_rows;
 import package::slot::reduce::WG;
 import package::slot::sums::{add_up, total};
 import package::matrix::place::Place;
@@ -26,10 +24,8 @@ const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let s = segment_of(group.x + group.y * params.fold, 4u * GROUPS);
-    let n = n_rows(params.of_outputs);
-    let t0 = group.z * BLOCKS * TOKENS;
-    if s.row >= s.rows || t0 >= n { return; }
+    let s = segment_of(group, 4u * GROUPS, BLOCKS * TOKENS);
+    if s.row >= s.rows || s.t0 >= s.n { return; }
 
     let place = Place(s.codes, s.scales, s.k8, s.rows);
     // Surplus quads of rows repeat the last quad, and surplus tokens repeat the last token. Their results are not stored.
@@ -40,7 +36,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     begin_weights(lane);
     unroll b in BLOCKS { unroll t in TOKENS {
-        let source_$b_$t = begin(min(t0 + $bu * TOKENS + $tu, n - 1u), s.x_at, lane, group.x + group.y == 0u);
+        let source_$b_$t = begin(min(s.t0 + $bu * TOKENS + $tu, s.n - 1u), s.x_at, lane, group.x + group.y == 0u);
         unroll q in GROUPS { var sums_$q_$b_$t = vec4(0.0); }
     } }
     for (var k = lane; k < s.k8; k += WG) {
@@ -71,6 +67,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Each of the first 4 * SUMS lanes stores one sum. A workgroup has at least 4 * SUMS lanes.
     let i = lane / 4u;
     let row = s.row + 4u * (i % GROUPS) + lane % 4u;
-    let token = t0 + i / GROUPS;
-    if i < SUMS && row < s.rows && token < n { finish(s.epilogue, token, row, total(i, lane % 4u)); }
+    let token = s.t0 + i / GROUPS;
+    if i < SUMS && row < s.rows && token < s.n { store(s, token, row, total(i, lane % 4u)); }
 }

@@ -5,11 +5,9 @@
 // list. The order of a sum depends only on x.
 // Slot input: linear/input
 // Slot weight: weight/f16, weight/f32, weight/i4, weight/i8, weight/i8rc, weight/nf4_table
-import package::linear::stack::{params, segment_of};
-import package::slot::input::x;
-import package::linear::epilogue::finish;
+import package::linear::stack::{segment_of, store};
+import package::slot::input::{input_at, x};
 import package::linear::nonzero::{CHUNK, LANES, ROOM, append, list};
-import package::lib::cursor::n_rows;
 import package::matrix::place::Place;
 import package::matrix::columns::weight8;
 import package::slot::weight::begin_weights;
@@ -21,12 +19,11 @@ var<workgroup> partial: array<vec4<f32>, LANES>;
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let s = segment_of(group.x + group.y * params.fold, 8u * UNITS);
-    let t = group.z;
-    if s.row >= s.rows || t >= n_rows(params.of_outputs) { return; }
+    let s = segment_of(group, 8u * UNITS, 1u);
+    if s.row >= s.rows || s.t0 >= s.n { return; }
 
     begin_weights(lane);
-    let x_at = t * params.input.x_stride + s.x_at;
+    let x_at = input_at(s.x_at, s.t0);
     let units = (s.rows + 7u) / 8u;
     let place = Place(s.codes, s.scales, units, s.k);
     let unit = s.row / 8u + lane % UNITS;
@@ -61,6 +58,6 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             workgroupBarrier();
         }
         let row = s.row + 8u * (lane / 4u) + 4u * h + lane % 4u;
-        if lane < 4u * UNITS && row < s.rows { finish(s.epilogue, t, row, partial[lane / 4u][lane % 4u]); }
+        if lane < 4u * UNITS && row < s.rows { store(s, s.t0, row, partial[lane / 4u][lane % 4u]); }
     }
 }

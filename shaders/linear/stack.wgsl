@@ -1,8 +1,9 @@
 // The parameters that all kernels of matrix products share: a stack of segments, each with its own input, width, epilogue and output.
 //   y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
-// A segment is a range of rows of one matrix. A workgroup works on one segment only.
+// A segment is a range of rows of one matrix. A workgroup works on one segment only. Fills the shader slot `stack`.
 // Slot input: linear/input, linear/input_norm, linear/input_rounded, linear/input_shift, linear/input_wkv4
-import package::linear::epilogue::Epilogue;
+import package::lib::cursor::n_rows;
+import package::linear::epilogue::{Epilogue, finish};
 import package::slot::input::Input;
 
 struct Params {
@@ -40,11 +41,15 @@ struct Segment {
     // The second argument of `begin` in the shader slot `input`. In linear/input, the offset of the input in a row of x, in vectors of 4 floats.
     // In linear/input_shift, the index of the mix.
     x_at: u32,
+    // Index of the workgroup's first token, and the number of tokens.
+    t0: u32,
+    n: u32,
     epilogue: Epilogue,
 }
 
-// Returns the segment to which a workgroup's block of rows belongs. `block` is the index of the block, `block_rows` its number of rows.
-fn segment_of(block: u32, block_rows: u32) -> Segment {
+// Returns the segment and the tokens of a workgroup, which computes `rows` rows x `tokens` tokens. `group` is its index in the grid.
+fn segment_of(group: vec3<u32>, rows: u32, tokens: u32) -> Segment {
+    let block = group.x + group.y * params.fold;
     var at = 0u;
     for (var i = 1u; i < params.n_segments; i++) {
         if block >= params.segments[3u * i].x { at = i; }
@@ -53,5 +58,8 @@ fn segment_of(block: u32, block_rows: u32) -> Segment {
     let b = params.segments[3u * at + 1u];
     let c = params.segments[3u * at + 2u];
     let epilogue = Epilogue(b.w, params.store, b.z, b.y, params.y_stride, c.x, c.y, params.side_stride);
-    return Segment((block - a.x) * block_rows, a.y, a.z, c.z, a.w, c.w, b.x, epilogue);
+    return Segment((block - a.x) * rows, a.y, a.z, c.z, a.w, c.w, b.x, group.z * tokens, n_rows(params.of_outputs), epilogue);
 }
+
+// Stores the sum of one row and token.
+fn store(s: Segment, t: u32, row: u32, sum: f32) { finish(s.epilogue, t, row, sum); }

@@ -1,5 +1,6 @@
 // The weights of a tile, read from a column-major matrix: `[k, rows / 8]` units of eight weights. Fills the shader slot `tile`.
-import package::linear::stack::Segment;
+// Slot stack: linear/stack
+import package::slot::stack::Segment;
 import package::matrix::place::Place;
 import package::matrix::columns::weight8;
 

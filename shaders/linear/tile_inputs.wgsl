@@ -1,16 +1,17 @@
 // Reads the inputs of a tile: some inputs of some tokens. Every tiled product uses this module.
-// Slot input: linear/input
+// Slot stack: experts/stack, linear/stack
+// Slot input: experts/input, linear/input
 // Slot tile: linear/tile_columns, linear/tile_rows
-import package::linear::stack::{Segment, params};
-import package::slot::input::x;
+import package::slot::stack::Segment;
+import package::slot::input::{input_at, x};
 import package::slot::tile::UNITS;
 
-// Returns unit u of a tile: eight inputs of one token. The tile has the inputs of tokens t0 .. t0 + tokens, and begins at unit k of the width. x
-// has n tokens. The units of a token have consecutive indices u. Returns zeros outside x.
-fn tile_input(s: Segment, tokens: u32, t0: u32, n: u32, k: u32, u: u32) -> mat2x4<f32> {
-    let token = t0 + u / UNITS;
+// Returns unit u of a tile: eight inputs of one token. The tile has the inputs of `tokens` tokens from s.t0 on, and begins at unit k of the width. The
+// units of a token have consecutive indices u. Returns zeros outside x.
+fn tile_input(s: Segment, tokens: u32, k: u32, u: u32) -> mat2x4<f32> {
+    let token = s.t0 + u / UNITS;
     let unit = k + u % UNITS;
-    if u >= UNITS * tokens || token >= n || unit >= s.k8 { return mat2x4<f32>(); }
-    let at = token * params.input.x_stride + s.x_at + 2u * unit;
+    if u >= UNITS * tokens || token >= s.n || unit >= s.k8 { return mat2x4<f32>(); }
+    let at = input_at(s.x_at, token) + 2u * unit;
     return mat2x4<f32>(x[at], x[at + 1u]);
 }

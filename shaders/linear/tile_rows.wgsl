@@ -1,6 +1,7 @@
 // The weights of a tile, read from a row-major matrix: `[rows, k8]` units of eight weights. Fills the shader slot `tile`.
+// Slot stack: experts/stack, linear/stack
 // Slot matrix: matrix/rows
-import package::linear::stack::Segment;
+import package::slot::stack::Segment;
 import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 

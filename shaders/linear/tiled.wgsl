@@ -1,11 +1,10 @@
 // Matrix times many vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // One workgroup per TILE_ROWS rows x TILE_TOKENS tokens. A workgroup takes DEPTH values of k at a time, and decodes their weights once, into
 // workgroup memory. A lane keeps (4 x ROW_QUADS) x (4 x TOKEN_QUADS) sums. Each sum adds its products in ascending order of k.
+// Slot stack: experts/stack, linear/stack
 // Slot tile: linear/tile_columns, linear/tile_rows
 // Slot weight: weight/*
-import package::linear::stack::{params, segment_of};
-import package::linear::epilogue::finish;
-import package::lib::cursor::n_rows;
+import package::slot::stack::{segment_of, store};
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::slot::weight::begin_weights;
@@ -27,10 +26,8 @@ var<workgroup> x_tile: array<vec4<f32>, DEPTH * X_QUADS>; // [DEPTH, TILE_TOKENS
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
-    let n = n_rows(params.of_outputs);
-    let t0 = group.z * TILE_TOKENS;
-    if s.row >= s.rows || t0 >= n { return; }
+    let s = segment_of(group, TILE_ROWS, TILE_TOKENS);
+    if s.row >= s.rows || s.t0 >= s.n { return; }
 
     begin_weights(lane);
     // Index i of the lane's first quad of rows, and index j of its first quad of tokens. The next quads have the indices i + W_LANES and j
@@ -40,7 +37,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     unroll q in ROW_QUADS { unroll p in TOKEN_QUADS { unroll c in 4 { var sums_$q_$p_$c = vec4(0.0); } } }
     // The next tile is loaded while the current tile is computed.
     unroll l in W_LOADS { var w_next_$l = tile_unit(s, TILE_ROWS, 0u, lane + $lu * LANES); }
-    unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, t0, n, 0u, lane + $lu * LANES); }
+    unroll l in X_LOADS { var x_next_$l = tile_input(s, TILE_TOKENS, 0u, lane + $lu * LANES); }
     for (var k = 0u; k < s.k8; k += UNITS) {
         workgroupBarrier();
         unroll l in W_LOADS { {
@@ -61,7 +58,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         } }
         workgroupBarrier();
         unroll l in W_LOADS { w_next_$l = tile_unit(s, TILE_ROWS, k + UNITS, lane + $lu * LANES); }
-        unroll l in X_LOADS { x_next_$l = tile_input(s, TILE_TOKENS, t0, n, k + UNITS, lane + $lu * LANES); }
+        unroll l in X_LOADS { x_next_$l = tile_input(s, TILE_TOKENS, k + UNITS, lane + $lu * LANES); }
         for (var d = 0u; d < DEPTH; d++) {
             unroll q in ROW_QUADS { let w_$q = w_tile[d * W_QUADS + i + $qu * W_LANES]; }
             unroll p in TOKEN_QUADS { let v_$p = x_tile[d * X_QUADS + j + $pu * X_LANES]; }
@@ -74,7 +71,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {
         let quads = e / 16u;
         let row = s.row + 4u * (i + quads / TOKEN_QUADS * W_LANES) + e % 4u;
-        let token = t0 + 4u * (j + quads % TOKEN_QUADS * X_LANES) + e / 4u % 4u;
-        if row < s.rows && token < n { finish(s.epilogue, token, row, sums[e / 4u][e % 4u]); }
+        let token = s.t0 + 4u * (j + quads % TOKEN_QUADS * X_LANES) + e / 4u % 4u;
+        if row < s.rows && token < s.n { store(s, token, row, sums[e / 4u][e % 4u]); }
     }
 }

@@ -2,12 +2,11 @@
 //   y[t, row] = epilogue(sum over k of f16(W[row, k]) f16(x[t, k]))
 // One workgroup per 128 rows x 64 tokens, which are four strips; one subgroup per strip of 64 rows x 32 tokens. The workgroup takes 16 values of
 // k at a time. A workgroup with fewer than four subgroups needs several rounds, and loads its tiles again in each.
+// Slot stack: experts/stack, linear/stack
 // Slot tile: linear/tile_columns, linear/tile_rows
 // Slot cooperative: lib/cooperative16, lib/cooperative8
 // Slot weight: weight/f16, weight/i4, weight/i8, weight/i8rc, weight/iq4, weight/nf4_table, weight/q4_0, weight/q8_0, weight/s3, weight/s5, weight/s6, weight/u2, weight/u4, weight/u5
-import package::linear::stack::{params, Segment, segment_of};
-import package::linear::epilogue::finish;
-import package::lib::cursor::n_rows;
+import package::slot::stack::{Segment, segment_of, store};
 import package::slot::tile::{DEPTH, UNITS, tile_place, tile_unit};
 import package::linear::tile_inputs::tile_input;
 import package::slot::cooperative::{SIZE, Left, Right, Sum};
@@ -37,9 +36,9 @@ unroll l in 2 { var<private> w_next_$l: mat2x4<f32>; }
 var<private> x_next: mat2x4<f32>;
 
 // Loads the lane's part of the tiles that begin at unit k of the width. Outside the matrix, the units are zeros.
-fn fetch(s: Segment, t0: u32, n: u32, k: u32, lane: u32) {
+fn fetch(s: Segment, k: u32, lane: u32) {
     unroll l in 2 { w_next_$l = tile_unit(s, TILE_ROWS, k, lane + $lu * LANES); }
-    x_next = tile_input(s, TILE_TOKENS, t0, n, k, lane);
+    x_next = tile_input(s, TILE_TOKENS, k, lane);
 }
 
 // Writes the loaded units to workgroup memory, as f16.
@@ -61,11 +60,9 @@ fn main(
     @builtin(subgroup_size) subgroup_lanes: u32,
     @builtin(subgroup_invocation_id) subgroup_lane: u32,
 ) {
-    let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
-    let n = n_rows(params.of_outputs);
-    let t0 = group.z * TILE_TOKENS;
+    let s = segment_of(group, TILE_ROWS, TILE_TOKENS);
     // WGSL allows cooperative matrices in uniform control flow only. A value from workgroupUniformLoad counts as uniform.
-    if lane == 0u { has_work = u32(s.row < s.rows && t0 < n); }
+    if lane == 0u { has_work = u32(s.row < s.rows && s.t0 < s.n); }
     if workgroupUniformLoad(&has_work) == 0u { return; }
 
     begin_weights(lane);
@@ -77,13 +74,13 @@ fn main(
         for (var i = lane; i < STRIPS * SIZE * SIZE; i += LANES) { sums[i] = 0.0; }
         workgroupBarrier();
         unroll a in ROW_BLOCKS { unroll b in TOKEN_BLOCKS { var sum_$a_$b = coopLoad<Sum>(&sums[strip * SIZE * SIZE], SIZE); } }
-        fetch(s, t0, n, 0u, lane);
+        fetch(s, 0u, lane);
         for (var k = 0u; k < s.k8; k += UNITS) {
             workgroupBarrier();
             put(lane);
             workgroupBarrier();
             // The next tiles are loaded while the current tiles are multiplied.
-            fetch(s, t0, n, k + UNITS, lane);
+            fetch(s, k + UNITS, lane);
             unroll d in DEPTH_BLOCKS { {
                 // A token is a column of the right matrix. The inputs of a token are adjacent in memory.
                 unroll b in TOKEN_BLOCKS { let v_$b = coopLoad<Right>(&x_tile[(token0 + $bu * SIZE) * STRIDE + $du * SIZE], STRIDE); }
@@ -99,9 +96,9 @@ fn main(
             workgroupBarrier();
             for (var i = subgroup_lane; i < SIZE * SIZE; i += subgroup_lanes) {
                 let row = s.row + row0 + $au * SIZE + i % SIZE;
-                let token = t0 + token0 + $bu * SIZE + i / SIZE;
-                if first + subgroup < STRIPS && row < s.rows && token < n {
-                    finish(s.epilogue, token, row, sums[strip * SIZE * SIZE + i]);
+                let token = s.t0 + token0 + $bu * SIZE + i / SIZE;
+                if first + subgroup < STRIPS && row < s.rows && token < s.n {
+                    store(s, token, row, sums[strip * SIZE * SIZE + i]);
                 }
             }
         } } }

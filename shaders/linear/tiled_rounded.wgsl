@@ -6,10 +6,8 @@
 // Slot input: linear/input_rounded
 // Slot scale: scale/levels, scale/rows, scale/rows_minima
 // Slot weight: weight/i4, weight/i8, weight/iq4, weight/q4_0, weight/q8_0, weight/s3, weight/s5, weight/s6, weight/u2, weight/u4, weight/u5
-import package::linear::stack::{params, segment_of};
-import package::slot::input::x;
-import package::linear::epilogue::finish;
-import package::lib::cursor::n_rows;
+import package::linear::stack::{segment_of, store};
+import package::slot::input::{input_at, x};
 import package::matrix::place::Place;
 import package::matrix::quads::words0;
 import package::matrix::bytes::{Bytes, bytes};
@@ -43,10 +41,8 @@ var<workgroup> x_sums: array<vec4<f32>, PARTS * X_QUADS>; // [PARTS, TILE_TOKENS
 
 @compute @workgroup_size(LANES)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-    let s = segment_of(group.x + group.y * params.fold, TILE_ROWS);
-    let n = n_rows(params.of_outputs);
-    let t0 = group.z * TILE_TOKENS;
-    if s.row >= s.rows || t0 >= n { return; }
+    let s = segment_of(group, TILE_ROWS, TILE_TOKENS);
+    if s.row >= s.rows || s.t0 >= s.n { return; }
 
     let place = Place(s.codes, s.scales, s.k8, s.rows);
     // Index i of the lane's first quad of rows, and index j of its first quad of tokens. The next quads have the indices i + W_LANES and j
@@ -57,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     // Surplus rows repeat the last quad of rows, and surplus tokens the last token. Their results are not stored. Surplus units repeat the last unit;
     // their inputs are 0.
     unroll l in W_LOADS { let w_row_$l = min(s.row + 4u * ((lane + $lu * LANES) % W_QUADS), (s.rows - 1u) / 4u * 4u); }
-    unroll l in X_LOADS { let x_at_$l = min(t0 + lane + $lu * LANES, n - 1u) * params.input.x_stride + s.x_at; }
+    unroll l in X_LOADS { let x_at_$l = input_at(s.x_at, min(s.t0 + lane + $lu * LANES, s.n - 1u)); }
     for (var k = 0u; k < s.k8; k += UNITS) {
         // The next block is loaded while lanes still compute the block before.
         unroll l in W_LOADS {
@@ -132,7 +128,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     for (var e = 0u; e < 16u * ROW_QUADS * TOKEN_QUADS; e++) {
         let quads = e / 16u;
         let row = s.row + 4u * (i + quads / TOKEN_QUADS * W_LANES) + e % 4u;
-        let token = t0 + 4u * (j + quads % TOKEN_QUADS * X_LANES) + e / 4u % 4u;
-        if row < s.rows && token < n { finish(s.epilogue, token, row, sums[e / 4u][e % 4u]); }
+        let token = s.t0 + 4u * (j + quads % TOKEN_QUADS * X_LANES) + e / 4u % 4u;
+        if row < s.rows && token < s.n { store(s, token, row, sums[e / 4u][e % 4u]); }
     }
 }

@@ -8,7 +8,7 @@
 //!   a = W_qa x̂    [c | k_rope] = W_kva x̂                 without W_qa: q = W_q x̂
 //!                                                                                         Tape::norm_linear
 //!   q = W_qb RMS(a)                                       per head h: [q_h | q_rope]
-//!                                                                                         Tape::latent_qkv
+//!                                                                                         Tape::latent_qk
 //!   k = [k_rope | RMS(c)]    v = RMS(c)    q_h ← [q_rope | K_h q_h]
 //!                                                                                         Tape::latent_attention
 //!   q_rope, k_rope ← rotary(…)    y_h = Σ_t softmax_t(q_h · k_t f) v_t
@@ -201,10 +201,10 @@ impl GlmFlash {
         };
         let norm = Norm::rms(t.vectors(width, vec![vector(name("kv_a_layernorm.weight"))]), LATENT_EPS);
         let inputs = LatentInputs { queries, latent, norm, head, rotary: c.rope_size };
-        let qkv = t.latent_qkv(inputs, of_heads("k_b", width, c.nope_size));
+        let qk = t.latent_qk(inputs, of_heads("k_b", width, c.nope_size));
         let scale = 1.0 / (head as f32).sqrt();
         let of = LatentAttention { n_heads: h, key_size: c.rope_size + width, value_size: width, scale };
-        let y = t.latent_attention(name("").trim_end_matches('.'), qkv, of);
+        let y = t.latent_attention(name("").trim_end_matches('.'), qk, of);
         let values = t.scratch("values", Rows::Tokens, &[h * c.value_size]);
         let places = |stride| HeadPlaces { first: 0, stride };
         t.head_products(of_heads("v_b", c.value_size, width), (y, places(width)), (values, places(c.value_size)));

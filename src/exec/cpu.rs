@@ -11,11 +11,12 @@ use crate::quant::limit::{Limit, limit};
 use crate::quant::{Axis, Scales, padded, product};
 use crate::sample::Sampler;
 use crate::tape::{
-    AllInputSums, Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, MatrixSpec, Rows,
-    Section, Source, State, Step, TOKENS_PER_BLOCK, Tape, Var, Word,
+    AllInputSums, Bytes, Cache, Capacity, Caps, Class, Host, HostCache, HostMatrix, HostPart, Lowering, MatrixPart, Rows, Section, Source,
+    State, Step, TOKENS_PER_BLOCK, Tape, Var, Word,
 };
 use half::f16;
 use std::mem::take;
+use std::ops::Range;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use web_time::Instant;
@@ -40,16 +41,15 @@ impl CpuModel {
         }
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
-        let total: usize = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum();
-        let mut done = 0;
+        let (mut done, total) = (0, section.size_bytes());
         let mut matrices: Vec<HostMatrix> = tape.matrices.iter().map(|_| HostMatrix::default()).collect();
-        for m in own.matrices.clone() {
+        for m in section.matrices() {
             let spec = &tape.matrices[m];
             let source = FetchedSource::matrix(source, spec).await?;
             let rounds = |p: &MatrixPart| spec.may_round(p, tape.activations);
             matrices[m].parts = spec.parts.iter().map(|p| host_part(p, spec.axis(), rounds(p), &*source)).collect::<Result<Vec<_>>>()?;
-            done += spec.size_bytes();
-            progress(done as u64, total as u64);
+            done += spec.size_bytes() as u64;
+            progress(done, total);
         }
         let fetched = FetchedSource::vectors(source, &section).await?;
         let mut vectors = vec![Vec::new(); tape.vectors.len()];
@@ -210,14 +210,20 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Plays a step. `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs or this section is not the model's last section.
-    fn play(&mut self, step: &Step, logits: &mut Vec<f32>) {
+    /// Returns the range of all words.
+    fn all(&self) -> Range<usize> {
+        self.section.own.words.clone()
+    }
+
+    /// Plays words of a step. `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs or the words do not end with the model's last
+    /// word.
+    fn play(&mut self, step: &Step, words: &Range<usize>, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         let (section, host) = (&self.section, &mut self.host);
         // One entry into the thread pool per step. Otherwise, every word would wake a thread of the pool and wait for this thread.
-        rayon::scope(|_| section.words().filter(|w| !w.is_head() || !step.outputs.is_empty()).for_each(|word| word.twin(host)));
+        rayon::scope(|_| section.words_in(words).filter(|w| !w.is_head() || !step.outputs.is_empty()).for_each(|word| word.twin(host)));
         logits.clear();
-        if let Some(var) = tape.logits.filter(|_| self.section.is_last()) {
+        if let Some(var) = tape.logits.filter(|_| self.section.is_last() && words.end == section.own.words.end) {
             let spec = tape.var_spec(var);
             let rows = self.host.var(var).chunks_exact(spec.stride()).take(step.outputs.len());
             rows.for_each(|row| logits.extend_from_slice(&row[..spec.columns[0]]));
@@ -248,6 +254,10 @@ impl CpuExecutor {
 
 impl Executor for CpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+        self.profile_words(step, &self.all())
+    }
+
+    fn profile_words(&mut self, step: &Step, words: &Range<usize>) -> Result<Vec<WordTime>> {
         let tape = self.prepare(step);
         // Any capabilities are right here: a word reads the same matrices in every lowering.
         let caps = Caps::plain(Class::Groups, usize::MAX);
@@ -265,14 +275,18 @@ impl Executor for CpuExecutor {
                 weight_bytes: weight_bytes(&tape, &dispatches),
             }
         };
-        let words = self.section.words().filter(|w| !w.is_head() || outputs > 0);
+        let words = self.section.words_in(words).filter(|w| !w.is_head() || outputs > 0);
         Ok(rayon::scope(|_| words.map(one).collect()))
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+        self.sparsity_words(step, &self.all())
+    }
+
+    fn sparsity_words(&mut self, step: &Step, words: &Range<usize>) -> Result<Option<f64>> {
         let tape = self.prepare(step);
         let mut shares = Vec::new();
-        for word in self.section.words().filter(|w| !w.is_head()) {
+        for word in self.section.words_in(words).filter(|w| !w.is_head()) {
             if let Some((var, range)) = word.sparse_input(&tape) {
                 let stride = self.host.stride(var);
                 shares.push(share_of_zeros(&self.host.var(var)[..step.tokens.len() * stride], stride, &range));
@@ -292,11 +306,15 @@ impl Executor for CpuExecutor {
 
     /// Plays the whole step before it returns.
     fn begin(&mut self, step: &Step) -> Result<()> {
+        self.begin_words(step, &self.all(), &[])
+    }
+
+    fn begin_words(&mut self, step: &Step, words: &Range<usize>, reads: &[Excerpt<'_>]) -> Result<()> {
         let mut logits = take(&mut self.logits);
-        self.play(step, &mut logits);
+        self.play(step, words, &mut logits);
         self.logits = logits;
         self.begun = CpuWork::Step;
-        Ok(())
+        if reads.is_empty() { Ok(()) } else { self.begin_read(reads) }
     }
 
     fn finish(&mut self, logits: &mut Vec<f32>) -> Result<()> {
@@ -315,8 +333,9 @@ impl Executor for CpuExecutor {
     fn begin_ahead(&mut self, step: &Step, n: usize) -> Result<()> {
         let (mut step, mut logits, mut ids) = (step.clone(), Vec::new(), take(&mut self.ids));
         ids.clear();
+        let words = self.all();
         for _ in 0..n {
-            self.play(&step, &mut logits);
+            self.play(&step, &words, &mut logits);
             let rows = logits.chunks_exact(logits.len() / step.runs.len());
             for (sampler, logits) in self.samplers.iter_mut().zip(rows) {
                 let drawn = if sampler.guarded(logits).is_some() { None } else { sampler.sample(logits).ok() };

@@ -304,6 +304,7 @@ fn fits_f16(part: &MatrixPart, source: &dyn Source) -> Result<bool> {
         }
         Ok(())
     })?;
+    source.release(&part.tensor);
     Ok(fits)
 }
 

@@ -154,6 +154,15 @@ pub trait Executor: Send {
     /// `Memory` if the device has no room for the step; `Device` if the device failed.
     fn begin(&mut self, step: &Step) -> Result<()>;
 
+    /// Begins to play only `words`, a range of the tape's words, and then to read back `reads` in the same submission. Leaves out words that the
+    /// section does not have. Take the result with [`finish`](Self::finish) if `reads` is empty, otherwise with [`finish_read`](Self::finish_read).
+    ///
+    /// # Errors
+    /// The errors of `begin`. `Device` if several devices play the tape.
+    fn begin_words(&mut self, _step: &Step, _words: &Range<usize>, _reads: &[Excerpt<'_>]) -> Result<()> {
+        Err(whole_steps())
+    }
+
     /// Takes the result of [`begin`](Self::begin). `logits` becomes `[outputs, vocab]`, or empty if the step has no outputs.
     ///
     /// # Errors
@@ -254,6 +263,11 @@ pub trait Executor: Send {
     /// Plays a step word by word and returns the time of each word. States and caches change as in [`run`](Self::run). Blocks.
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>>;
 
+    /// Plays only `words`, as [`begin_words`](Self::begin_words) does, and returns the time of each word. Blocks.
+    fn profile_words(&mut self, _step: &Step, _words: &Range<usize>) -> Result<Vec<WordTime>> {
+        Err(whole_steps())
+    }
+
     /// Returns the place of the sums over the inputs of matrices. While the place has sums, steps add to them. Returns `None` if the executor cannot
     /// collect sums: only a CPU that runs all layers can.
     fn input_sums(&mut self) -> Option<&mut Option<AllInputSums>> {
@@ -263,6 +277,11 @@ pub trait Executor: Send {
     /// Plays a step without the output head, for measurements. Returns the mean fraction of zeros in the inputs that words declare as sparse, or
     /// `None` if no word has a sparse input. Blocks.
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>>;
+
+    /// Plays only `words`, as [`begin_words`](Self::begin_words) does, and returns the mean as [`sparsity`](Self::sparsity) does. Blocks.
+    fn sparsity_words(&mut self, _step: &Step, _words: &Range<usize>) -> Result<Option<f64>> {
+        Err(whole_steps())
+    }
 
     /// Returns the number of dispatches of a step, or `None` on the CPU.
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>>;
@@ -292,6 +311,11 @@ fn check_length(spec: &StateSpec, values: &[f32]) -> Result<()> {
         return Ok(());
     }
     Err(Error::input(format!("expected {} numbers for the state {}, found {} numbers", spec.len(), spec.name, values.len())))
+}
+
+/// Returns the error of an executor that plays only whole steps.
+fn whole_steps() -> Error {
+    Error::device("cannot play single words: several devices play this model")
 }
 
 /// Returns the error of a `finish` method that was called without its `begin` method.

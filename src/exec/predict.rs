@@ -166,7 +166,8 @@ pub fn step(tape: &Tape, gpu: &Gpu, load: StepLoad) -> Vec<PredictedWord> {
 fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (f64, f64) {
     let tape = cx.tape;
     let is_sparse = dispatch.shader == "linear/sparse";
-    let (mut bytes, mut weights, mut width) = (0.0, 0.0, 0);
+    let is_tiled = dispatch.shader.starts_with("linear/tiled");
+    let (mut bytes, mut weights, mut width, mut caches) = (0.0, 0.0, 0, Vec::new());
     for (_, binding) in &dispatch.bindings {
         match *binding {
             Binding::Piece(matrix, i) => {
@@ -176,9 +177,11 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
                 if spec.is_table() {
                     bytes += (spec.row_bytes() * cx.tokens) as f64;
                 } else {
-                    // Each token reads its experts by itself.
                     let used = spec.n_used.map(|n| n as f64 / spec.parts.len() as f64);
                     let share = match used {
+                        // A tile reads an expert once for all of its tokens, if the expert has any.
+                        Some(used) if is_tiled => 1.0 - (1.0 - used).powf(cx.tokens as f64),
+                        // Each token reads its experts by itself.
                         Some(used) => used * cx.tokens as f64,
                         None if is_sparse => (1.0 - ZEROS) / SCATTERED * cx.tokens as f64,
                         None => 1.0,
@@ -186,14 +189,16 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
                     bytes += piece.size_bytes() as f64 * share;
                     for segment in &piece.segments {
                         let k = spec.parts[segment.part].k;
-                        weights += (segment.rows * k) as f64 * used.unwrap_or(1.0);
+                        weights += (segment.rows * k) as f64 * used.map_or(1.0, |used| used * surplus(dispatch, used * cx.tokens as f64));
                         width = width.max(k);
                     }
                 }
             }
             // A state is read once and written once.
             Binding::State(state) => bytes += 2.0 * (tape.state_spec(state).page_bytes() * load.n_slots) as f64,
-            Binding::Cache(cache) if dispatch.shader == "attention/attend" => {
+            // Latents are bound twice, as keys and as values.
+            Binding::Cache(cache) if dispatch.shader == "attention/attend" && !caches.contains(&cache) => {
+                caches.push(cache);
                 let token = tape.cache_format.size_bytes(tape.cache_spec(cache).width());
                 bytes += (token * (load.depth + load.n_tokens) * load.n_slots) as f64;
             }
@@ -211,10 +216,22 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
     // If a grid is no multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle time.
     let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
     let rounds = groups / gpu.cores as f64;
-    let idle = if dispatch.shader.starts_with("linear/tiled") { rounds.ceil().max(1.0) / rounds } else { 1.0 };
+    let idle = if is_tiled { rounds.ceil().max(1.0) / rounds } else { 1.0 };
     let read = bytes / (READ * gpu.gb_s * 1e9);
     let computed = operations / (rate * 1e12) * idle;
     (gpu.dispatch + RAMP + read.max(computed) + waits(dispatch, gpu, load, width), bytes)
+}
+
+/// Returns how many times more sums a tiled product of experts computes than it needs: the last tile of an expert is half empty on average. `n` is the number
+/// of tokens per expert. Returns 1 for other kernels.
+fn surplus(dispatch: &Dispatch, n: f64) -> f64 {
+    let tile = match dispatch.shader {
+        "linear/tiled" => dispatch.constants.iter().find(|(name, _)| *name == "TILE_TOKENS").map_or(0, |(_, value)| *value),
+        "linear/tiled_cooperative" => 64,
+        _ => 0,
+    };
+    let tile = f64::from(tile);
+    if tile == 0.0 { 1.0 } else { (n + tile / 2.0).max(tile) / n }
 }
 
 /// Returns the time in seconds for which the lanes of a dispatch wait for loads that follow one after another. `width` is the number of inputs

@@ -35,6 +35,18 @@ struct Segment {
     /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
+    /// The place of the segment's experts, if they have a place of their own.
+    experts: Option<Experts>,
+}
+
+/// The device and the format of a segment's experts: `experts cpu fp16i8 *20`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Experts {
+    device: DeviceChoice,
+    dtype: FloatChoice,
+    quant: Option<&'static str>,
+    /// The number of layers whose experts have this place: the last layers of the segment that have experts. `None` means all.
+    layers: Option<usize>,
 }
 
 /// The number of layers that a segment requests.
@@ -67,7 +79,8 @@ impl Segment {
 impl Strategy {
     /// Returns the devices of all segments as values of the option `device`, sorted, each once.
     pub fn devices(&self) -> Vec<String> {
-        let mut names: Vec<String> = self.segments.iter().map(|s| s.device.to_string()).collect();
+        let of_experts = self.segments.iter().filter_map(|s| s.experts.as_ref()).map(|experts| &experts.device);
+        let mut names: Vec<String> = self.segments.iter().map(|s| &s.device).chain(of_experts).map(ToString::to_string).collect();
         names.sort_unstable();
         names.dedup();
         names
@@ -114,15 +127,26 @@ impl fmt::Display for StrategyChoice {
     }
 }
 
+/// Returns the text of a weight format, such as `fp16i8`.
+fn format_name(dtype: FloatChoice, quant: Option<&str>) -> String {
+    let (name, _) = DTYPES.iter().find(|(_, known)| *known == dtype).expect("a dtype of the table");
+    format!("{name}{}", quant.unwrap_or(""))
+}
+
 impl fmt::Display for Segment {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (name, _) = DTYPES.iter().find(|(_, dtype)| *dtype == self.dtype).expect("a dtype of the table");
-        write!(f, "{} {name}{}", self.device, self.quant.unwrap_or(""))?;
+        write!(f, "{} {}", self.device, format_name(self.dtype, self.quant))?;
         match self.layers {
-            Layers::Share => Ok(()),
-            Layers::Fixed(n) => write!(f, " *{n}"),
-            Layers::Streamed(n) => write!(f, " *{n}+"),
+            Layers::Share => (),
+            Layers::Fixed(n) => write!(f, " *{n}")?,
+            Layers::Streamed(n) => write!(f, " *{n}+")?,
         }
+        let Some(Experts { ref device, dtype, quant, layers }) = self.experts else { return Ok(()) };
+        write!(f, ", experts {device}")?;
+        if (dtype, quant) != (self.dtype, self.quant) {
+            write!(f, " {}", format_name(dtype, quant))?;
+        }
+        layers.map_or(Ok(()), |n| write!(f, " *{n}"))
     }
 }
 
@@ -148,10 +172,32 @@ pub struct PlacedLayers {
     /// The number of layers that stay on the device: the first layers of the range `layers`. The other layers of the range are streamed
     /// through the device.
     pub resident: usize,
+    /// The place of experts that are not on the device. `None` if the device has the experts of all `layers`, or if it streams layers.
+    pub experts: Option<PlacedExperts>,
+}
+
+/// Experts on another device than the rest of their layers, or in another format.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlacedExperts {
+    /// The device, as a value of the option `device`.
+    pub device: String,
+    pub dtype: FloatChoice,
+    /// The quantised format, as in [`PlacedLayers::quant`].
+    pub quant: Option<&'static str>,
+    /// The number of layers whose experts have this place: the last layers of the segment that have experts. A number above the number of these
+    /// layers means all.
+    pub layers: usize,
 }
 
 impl PlacedLayers {
     /// Returns whether the layers run on the CPU.
+    pub fn is_on_cpu(&self) -> bool {
+        self.device == "cpu"
+    }
+}
+
+impl PlacedExperts {
+    /// Returns whether the experts run on the CPU.
     pub fn is_on_cpu(&self) -> bool {
         self.device == "cpu"
     }
@@ -170,9 +216,15 @@ impl Strategy {
         let mut first = 0;
         let mut placed = Vec::new();
         for (segment, n) in self.segments.iter().zip(self.shares(n_layer + 1)).filter(|(_, n)| *n > 0) {
-            let Segment { ref device, dtype, quant, layers } = *segment;
+            let Segment { ref device, dtype, quant, layers, ref experts } = *segment;
             let resident = if let Layers::Streamed(asked) = layers { asked.min(n) } else { n };
-            placed.push(PlacedLayers { device: device.to_string(), dtype, quant, layers: first..first + n, resident });
+            let experts = experts.as_ref().map(|&Experts { ref device, dtype, quant, layers }| PlacedExperts {
+                device: device.to_string(),
+                dtype,
+                quant,
+                layers: layers.unwrap_or(usize::MAX),
+            });
+            placed.push(PlacedLayers { device: device.to_string(), dtype, quant, layers: first..first + n, resident, experts });
             first += n;
         }
         Ok(placed)

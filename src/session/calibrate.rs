@@ -1,6 +1,6 @@
 //! Measures the importance of matrix columns: reads a text with a model on the CPU, and sums the squares of the inputs of every matrix.
 
-use super::importance::file_name;
+use super::importance::file_place;
 use super::quality::too_short;
 use super::{Session, Windows};
 use crate::error::{Error, Result};
@@ -55,19 +55,23 @@ impl Calibration {
         let parts = model.tape().matrices.iter().flat_map(|spec| &spec.parts);
         let sums = sums.iter().flat_map(AllInputSums::matrices).flatten();
         let mut found: BTreeMap<(&str, usize), (&MatrixPart, &InputSums)> = BTreeMap::new();
-        for (part, sums) in parts.zip(sums).filter(|(_, sums)| sums.rows > 0) {
-            // Parts that are rows of one tensor have the same inputs, so the first one is enough.
-            let index = part.slice.map_or(0, |slice| slice.index);
-            if index == 0 || part.slice.is_some_and(|slice| slice.is_plane) {
-                found.insert((file_name(model.file_names(), part), index), (part, sums));
+        for (part, sums) in parts.zip(sums) {
+            let place = file_place(model.file_places(), part);
+            // Parts that are rows of one tensor have the same inputs, so the first one is enough. A stack has a place for each of its experts, also for
+            // those that no token has used.
+            let is_first = part.slice.is_none_or(|slice| slice.index == 0 || slice.is_plane);
+            if is_first && (sums.rows > 0 || place.of > 1) {
+                found.insert((place.tensor, place.index), (part, sums));
             }
         }
         let mut by_tensor: BTreeMap<String, ColumnSums> = BTreeMap::new();
         for ((name, _), (part, sums)) in found {
             let own = by_tensor.entry(name.to_string()).or_default();
-            own.squares.extend(part.stored_inputs().map(|i| sums.squares[i] as f32));
+            // An expert without tokens has no sums yet.
+            own.squares.extend(part.stored_inputs().map(|i| sums.squares.get(i).map_or(0.0, |sum| *sum as f32)));
             own.counts.push(sums.rows as f32);
         }
+        by_tensor.retain(|_, sums| sums.has_inputs());
         let mut found = Calibration::new(by_tensor)?;
         found.datasets = vec![dataset.to_string()];
         (found.n_chunks, found.chunk_size) = (n_chunks, u32::try_from(text.len).unwrap_or(u32::MAX));

@@ -2,7 +2,7 @@
 //! weights.
 
 use super::adapted::Adapted;
-use super::importance::{assign, file_names};
+use super::importance::{assign, file_places};
 use super::{Definition, Options};
 use crate::error::{Error, Result};
 use crate::exec::{FloatChoice, QuantPlan, assign_formats, encode_part, survey};
@@ -45,7 +45,7 @@ pub(super) fn planned(input: &Checkpoint, plan: &QuantPlan, calibration: Option<
     let mut definition = Definition::of(input.clone(), &Options::default())?;
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
     if let Some(calibration) = calibration {
-        assign(&mut definition.tape.matrices, &file_names(Some(input)), calibration)?;
+        assign(&mut definition.tape.matrices, &file_places(Some(input)), calibration)?;
     }
     Ok(definition)
 }
@@ -80,6 +80,7 @@ fn write_coded((coding, parts): &(Coding, Vec<&MatrixPart>), source: &dyn Source
             out.write_all(&encoded.codes).map_err(io)
         })?;
         scales.extend(affine.iter().flat_map(|a| a.stored(0, part.rows, padded(part.k))));
+        source.release(&part.tensor);
     }
     let bytes: Vec<u8> = scales.iter().flat_map(|h| h.to_le_bytes()).collect();
     out.write_all(&bytes).map_err(io)

@@ -7,11 +7,12 @@
 //! 1. All layers on the first adapter. A narrower format is preferred to a second device, because each further device adds a transfer to
 //!    every token.
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
-//! 3. In the narrowest format, with some layers in host memory. The faster of two ways is chosen. Streaming: the adapter with room for the most
-//!    layers runs all layers, and every step copies the layers in host memory to it. CPU: the adapters are filled in order, and the CPU runs the
-//!    layers in host memory. The estimated time per token is the bytes in host memory, divided by the speed of the bus (streaming) or of the CPU. If
-//!    the times are equal, streaming is chosen, because all tokens of a chunk share the copies.
-//! 4. All layers on the CPU, if no adapter has room for even one layer.
+//! 3. In the narrowest format, with some weights in host memory. The faster of two ways is chosen. Streaming: the adapter with room for the most
+//!    layers runs all layers, and every step copies the layers in host memory to it. CPU: if an adapter has room for all weights but some experts, the
+//!    CPU runs these experts. Otherwise the adapters are filled in order, and the CPU runs the layers in host memory. The estimated time per token
+//!    is the bytes that a token reads in host memory, divided by the speed of the bus (streaming) or of the CPU. Streaming copies all experts of a
+//!    layer; the CPU reads only those that the token uses. If the times are equal, streaming is chosen, because all tokens of a chunk share the copies.
+//! 4. All layers on the CPU, if no adapter has room for even one layer or for all weights but experts.
 //!
 //! On each device, some free memory is left unused: drivers allocate in large blocks, and other programs need memory.
 
@@ -97,19 +98,22 @@ pub fn fit(candidates: &[Candidate], machine: &Machine) -> Result<Fitted> {
         }
     }
     let shares = shares(&narrowest.footprint, &adapters);
-    if placed(&shares) > 0 {
+    let on_cpu = adapters.iter().filter_map(|adapter| beside_experts(narrowest, *adapter, host)).min_by_key(|way| way.rest);
+    if placed(&shares) > 0 || on_cpu.is_some() {
         let stream = adapters.iter().filter_map(|adapter| streamed(narrowest, *adapter, host)).min_by_key(|way| way.rest);
-        let way = match (stream, beside_cpu(narrowest, &shares, host)) {
+        let stream = stream.filter(|_| placed(&shares) > 0);
+        let of = if on_cpu.is_some() { "the experts' weights" } else { "the weights" };
+        let way = match (stream, on_cpu.or_else(|| beside_cpu(narrowest, &shares, host))) {
             (Some(s), Some(c)) if s.seconds(machine.speeds.bus) <= c.seconds(machine.speeds.cpu) => {
-                Some((s, "are streamed, which takes less time than computing on the CPU"))
+                Some((s, "the weights", "are streamed, which takes less time than computing on the CPU"))
             }
-            (Some(_), Some(c)) => Some((c, "run on the CPU, which takes less time than streaming")),
-            (Some(s), None) => Some((s, "are streamed, because the host has no room to run them")),
-            (None, Some(c)) => Some((c, "run on the CPU, because there is no room to stream")),
+            (Some(_), Some(c)) => Some((c, of, "run on the CPU, which takes less time than streaming")),
+            (Some(s), None) => Some((s, "the weights", "are streamed, because the host has no room to run them")),
+            (None, Some(c)) => Some((c, of, "run on the CPU, because there is no room to stream")),
             (None, None) => None,
         };
-        if let Some((way, how)) = way {
-            return fitted(way.strategy, format!("{} of the weights fit on no GPU and {how}", size(way.rest)));
+        if let Some((way, of, how)) = way {
+            return fitted(way.strategy, format!("{} of {of} fit on no GPU and {how}", size(way.rest)));
         }
     } else if let Some(c) = candidates.iter().find(|c| c.all() <= host) {
         let no_gpu = match (&machine.software, adapters.is_empty()) {
@@ -176,17 +180,19 @@ fn segments(c: &Candidate, shares: &[Share<'_>]) -> String {
     numbered.chain([format!("{} {}", last.0, c.dtype)]).collect()
 }
 
-/// A strategy that keeps the weights of some layers in host memory.
+/// A strategy that keeps some weights in host memory.
 struct Way {
     strategy: String,
-    /// Bytes of the weights in host memory. The time per token is estimated from these bytes, because a step reads all of them.
+    /// Bytes of the weights in host memory.
     rest: u64,
+    /// How many of these bytes are read for every token.
+    read: u64,
 }
 
 impl Way {
     /// Returns an estimate of the seconds per token: the time to read the weights in host memory at `speed` bytes per second.
     fn seconds(&self, speed: f64) -> f64 {
-        self.rest as f64 / speed
+        self.read as f64 / speed
     }
 }
 
@@ -195,7 +201,25 @@ fn beside_cpu(c: &Candidate, shares: &[Share<'_>], host: u64) -> Option<Way> {
     let (first, total) = (placed(shares), c.footprint.layers.len());
     let cpu = c.footprint.on_device(first..total, total - first);
     let with_cpu: Vec<Share<'_>> = shares.iter().copied().chain([("cpu", total - first)]).collect();
-    (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights })
+    // A token reads one row of a table, and its own experts.
+    let read = c.footprint.layers[first..].iter().map(|l| l.weights - l.table - l.idle).sum();
+    (cpu.total() <= host).then(|| Way { strategy: segments(c, &with_cpu), rest: cpu.weights, read })
+}
+
+/// Returns the strategy that runs all layers on one adapter, except the experts of as few layers as possible, which run on the CPU. Returns `None` if
+/// the model has no experts, or if the adapter or the host has too little memory.
+fn beside_experts(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
+    let total = c.footprint.layers.len();
+    let all = c.all();
+    let with_experts = c.footprint.layers.iter().filter(|l| l.experts > 0).count();
+    let n = (1..=with_experts).find(|&n| all - c.footprint.experts(0..total, n).weights <= room)?;
+    let experts = c.footprint.experts(0..total, n);
+    let layers = if n == with_experts { String::new() } else { format!(" *{n}") };
+    (experts.weights + c.footprint.scratch <= host).then(|| Way {
+        strategy: format!("{id} {}, experts cpu{layers}", c.dtype),
+        rest: experts.weights,
+        read: experts.weights - experts.idle,
+    })
 }
 
 /// Returns the strategy that runs all layers on one adapter and streams the layers that do not fit in the adapter's memory. Returns `None` if the
@@ -204,7 +228,9 @@ fn streamed(c: &Candidate, (id, room): (&str, u64), host: u64) -> Option<Way> {
     let total = c.footprint.layers.len();
     let resident = (0..total).rev().find(|&n| c.footprint.on_device(0..total, n).total() <= room)?;
     let rest = c.footprint.weights(resident..total);
-    (rest <= host).then(|| Way { strategy: format!("{id} {} *{resident}+", c.dtype), rest })
+    // Tables of streamed layers stay on the host, and only rows of them are copied.
+    let read = c.footprint.layers[resident..].iter().map(|l| l.weights - l.table).sum();
+    (rest <= host).then(|| Way { strategy: format!("{id} {} *{resident}+", c.dtype), rest, read })
 }
 
 fn too_large(narrowest: &Candidate, machine: &Machine) -> Error {

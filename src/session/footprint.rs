@@ -2,7 +2,7 @@
 
 use crate::error::{Error, Result, size};
 use crate::exec::Memory;
-use crate::exec::strategy::PlacedLayers;
+use crate::exec::strategy::{PlacedExperts, PlacedLayers};
 use crate::quant::Format;
 use crate::tape::{CacheSpec, Capacity, MatrixSpec, Tape, VectorSpec};
 use std::ops::Range;
@@ -15,8 +15,14 @@ pub struct LayerBytes {
     /// Bytes of the layer's tables (embedding, DeepEmbed), included in `weights`. If one layer with a table is streamed, the tables of all layers on
     /// that device stay in host memory.
     pub table: u64,
+    /// Bytes of the experts' matrices, included in `weights`. They may be on another device than the rest of the layer.
+    pub experts: u64,
+    /// Bytes of the experts that a token does not use, included in `experts`.
+    pub idle: u64,
     /// Bytes that the CPU executor reads from the memory-mapped checkpoint file, included in `weights`. The operating system can reclaim this memory.
     pub mapped: u64,
+    /// Bytes of `mapped` that belong to experts.
+    pub mapped_experts: u64,
     /// Bytes of the recurrent states and KV caches of all slots.
     pub slots: u64,
 }
@@ -58,13 +64,17 @@ impl Footprint {
         let vector_bytes = |v: &VectorSpec| (v.parts.len() * v.stride() * 4) as u64;
         let layer = |i: usize| {
             let own = tape.extent(&(i..i + 1));
-            let matrices = tape.matrices[own.matrices.clone()].iter().map(matrix_bytes).sum::<u64>();
-            let table = tape.matrices[own.matrices].iter().filter(|m| m.is_table()).map(matrix_bytes).sum();
+            let bytes_of = |is_counted: &dyn Fn(&MatrixSpec) -> bool| -> u64 {
+                tape.matrices[own.matrices.clone()].iter().filter(|m| is_counted(m)).map(matrix_bytes).sum()
+            };
+            let (matrices, table) = (bytes_of(&|_| true), bytes_of(&MatrixSpec::is_table));
+            let experts = bytes_of(&|m| m.n_used.is_some());
+            let idle = tape.matrices[own.matrices].iter().map(|m| idle_bytes(m, matrix_bytes(m))).sum();
             let vectors = tape.vectors[own.vectors].iter().map(vector_bytes).sum::<u64>();
             let states = tape.states[own.states].iter().map(|s| s.size_bytes(sizes.room.pages)).sum::<usize>();
             let cache_bytes = |c: &CacheSpec| sizes.room.blocks * tape.cache_format.size_bytes(c.block_len());
             let caches = tape.caches[own.caches].iter().map(cache_bytes).sum::<usize>();
-            LayerBytes { weights: matrices + vectors, table, mapped: 0, slots: (states + caches) as u64 }
+            LayerBytes { weights: matrices + vectors, table, experts, idle, slots: (states + caches) as u64, ..LayerBytes::default() }
         };
         let layers = (0..tape.n_layers()).map(layer).collect();
         // Executors round the rows of a step up to powers of two.
@@ -74,12 +84,22 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Sets [`LayerBytes::mapped`] of the layers on the CPU. `mapped(matrix)` returns how many bytes of a matrix are read from the memory-mapped
-    /// checkpoint file. `mapped` is not called for other layers, because it may have to read scales from the file. Returns the errors of `mapped`.
+    /// Sets [`LayerBytes::mapped`] and [`LayerBytes::mapped_experts`] of the layers and experts on the CPU. `mapped(matrix)` returns how many bytes of a
+    /// matrix are read from the memory-mapped checkpoint file. `mapped` is not called for other matrices, because it may have to read scales from the
+    /// file. Returns the errors of `mapped`.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[PlacedLayers], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
-        for i in placed.iter().filter(|p| p.is_on_cpu()).flat_map(|p| p.layers.clone()) {
-            let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
-            self.layers[i].mapped = matrices.iter().map(mapped).sum::<Result<u64>>()?;
+        for part in placed {
+            let away = part.experts.as_ref().and_then(|e| tape.experts_from(&part.layers, e.layers)).unwrap_or(usize::MAX);
+            let away_on_cpu = part.experts.as_ref().is_some_and(PlacedExperts::is_on_cpu);
+            for i in part.layers.clone() {
+                let matrices = &tape.matrices[tape.extent(&(i..i + 1)).matrices];
+                let (experts, others): (Vec<_>, Vec<_>) = matrices.iter().partition(|m| m.n_used.is_some());
+                let sum = |matrices: Vec<&MatrixSpec>| matrices.into_iter().map(mapped).sum::<Result<u64>>();
+                let experts_on_cpu = if i < away { part.is_on_cpu() } else { away_on_cpu };
+                let layer = &mut self.layers[i];
+                layer.mapped_experts = if experts_on_cpu { sum(experts)? } else { 0 };
+                layer.mapped = layer.mapped_experts + if part.is_on_cpu() { sum(others)? } else { 0 };
+            }
         }
         Ok(self)
     }
@@ -92,6 +112,17 @@ impl Footprint {
     /// Returns the bytes of recurrent states and KV caches of `layers`.
     pub fn slots(&self, layers: Range<usize>) -> u64 {
         self.layers[layers].iter().map(|l| l.slots).sum()
+    }
+
+    /// Returns the bytes of the experts of the last `n` layers of `layers` that have experts, and which of these bytes are mapped and which are idle.
+    pub fn experts(&self, layers: Range<usize>, n: usize) -> ExpertBytes {
+        let mut sum = ExpertBytes::default();
+        for layer in self.layers[layers].iter().rev().filter(|l| l.experts > 0).take(n) {
+            sum.weights += layer.experts;
+            sum.mapped += layer.mapped_experts;
+            sum.idle += layer.idle;
+        }
+        sum
     }
 
     /// Returns the bytes that a device needs for `layers` if the first `resident` layers stay in device memory. The remaining layers are streamed
@@ -109,6 +140,22 @@ impl Footprint {
             mapped: 0,
         }
     }
+}
+
+/// Returns how many of a matrix's `bytes` belong to experts that a token does not use.
+fn idle_bytes(matrix: &MatrixSpec, bytes: u64) -> u64 {
+    matrix.n_used.map_or(0, |n_used| bytes - bytes / matrix.parts.len() as u64 * n_used as u64)
+}
+
+/// The bytes of experts on a device of their own.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ExpertBytes {
+    /// Bytes of all experts.
+    pub weights: u64,
+    /// Bytes that are read from the memory-mapped checkpoint file, included in `weights`.
+    pub mapped: u64,
+    /// Bytes of the experts that a token does not use, included in `weights`.
+    pub idle: u64,
 }
 
 /// The memory that a model needs on one device, in bytes.
@@ -152,15 +199,23 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
     };
     for segment in placed {
         let footprint = footprint(segment);
+        let away = segment.experts.as_ref().map_or_else(ExpertBytes::default, |e| footprint.experts(segment.layers.clone(), e.layers));
+        // On the CPU, all layers are resident.
+        let resident = if segment.is_on_cpu() { segment.layers.len() } else { segment.resident };
+        let mut own = footprint.on_device(segment.layers.clone(), resident);
+        own.weights -= away.weights;
         if segment.is_on_cpu() {
-            // On the CPU, all layers are resident.
-            let mut own = footprint.on_device(segment.layers.clone(), segment.layers.len());
-            own.mapped = footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum();
+            own.mapped = footprint.layers[segment.layers.clone()].iter().map(|l| l.mapped).sum::<u64>() - away.mapped;
             own.weights -= own.mapped;
-            add("cpu", own);
+        }
+        add(&segment.device, own);
+        if let Some(experts) = segment.experts.as_ref().filter(|_| away.weights > 0) {
+            let ExpertBytes { weights, mapped, .. } = away;
+            add(&experts.device, DeviceBytes { weights: weights - mapped, mapped, slots: 0, scratch: footprint.scratch });
+        }
+        if segment.is_on_cpu() {
             continue;
         }
-        add(&segment.device, footprint.on_device(segment.layers.clone(), segment.resident));
         let (own, streamed) = footprint.layers[segment.layers.clone()].split_at(segment.resident.min(segment.layers.len()));
         let in_host = streamed.iter().any(|l| l.table > 0);
         let tables = own.iter().map(|l| if in_host { l.table } else { 0 });
@@ -170,6 +225,20 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
         }
     }
     devices
+}
+
+/// Returns how many parameters compute one token: one row of each embedding table, the experts of one token, and all other weights.
+pub fn token_params(tape: &Tape) -> u64 {
+    let of_matrix = |matrix: &MatrixSpec| {
+        let all: usize = matrix.parts.iter().map(|part| part.rows * part.k).sum();
+        match matrix.n_used {
+            Some(n_used) => all / matrix.parts.len() * n_used,
+            None if matrix.is_table() => matrix.parts.iter().map(|part| part.k).sum(),
+            None => all,
+        }
+    };
+    let vectors = tape.vectors.iter().flat_map(|spec| spec.parts.iter().map(|part| spec.len(part)));
+    (tape.matrices.iter().map(of_matrix).sum::<usize>() + vectors.sum::<usize>()) as u64
 }
 
 /// Checks that each device has room for its bytes. `memory` returns the memory of a device by its id. A device that does not report its

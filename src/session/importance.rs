@@ -3,7 +3,7 @@
 use crate::error::{Error, Result};
 use crate::quant::padded;
 use crate::tape::{MatrixKind, MatrixPart, MatrixSpec};
-use crate::weights::{Calibration, Checkpoint, gguf_names, shared_name};
+use crate::weights::{Calibration, Checkpoint, GgufPlace, gguf_places, shared_name};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,36 +11,52 @@ use std::sync::Arc;
 /// The smallest importance of a column, as a fraction of the mean over all columns. An input that a short text never sets may matter in another text.
 const LEAST: f64 = 1e-3;
 
-/// The names that a model's tensors have in importance matrices, by canonical name. They are the names in GGUF files. Tensors without such a name are
-/// left out, and keep their own.
-pub fn file_names(checkpoint: Option<&Checkpoint>) -> BTreeMap<String, String> {
-    checkpoint.map(gguf_names).unwrap_or_default()
+/// The places that a model's tensors have in importance matrices, by canonical name. They are the places in GGUF files. Tensors without such a place are
+/// left out, and keep their own name.
+pub type FilePlaces = BTreeMap<String, GgufPlace>;
+
+/// Returns the places of a checkpoint's tensors in importance matrices.
+pub fn file_places(checkpoint: Option<&Checkpoint>) -> FilePlaces {
+    checkpoint.map(gguf_places).unwrap_or_default()
 }
 
-/// Returns the name that the tensor of a matrix has in importance matrices.
-pub fn file_name<'a>(names: &'a BTreeMap<String, String>, part: &'a MatrixPart) -> &'a str {
-    names.get(&part.tensor).unwrap_or(&part.tensor)
+/// The place of a matrix in importance matrices: matrix `index` of the `of` matrices of the tensor `tensor`.
+#[derive(Clone, Copy)]
+pub struct FilePlace<'a> {
+    pub tensor: &'a str,
+    pub index: usize,
+    pub of: usize,
 }
 
-/// Sets the importance of all matrices whose inputs are in the calibration. `names` are the result of [`file_names`]. Matrices that the calibration lacks,
-/// and tables whose rows are looked up, have no importance. Returns the first 16 hexadecimal digits of a hash of the numbers.
+/// Returns the place of a matrix in importance matrices. A tensor with several planes has one matrix per plane, and a stack one per expert or head.
+pub fn file_place<'a>(places: &'a FilePlaces, part: &'a MatrixPart) -> FilePlace<'a> {
+    let (index, of) = part.slice.filter(|slice| slice.is_plane).map_or((0, 1), |slice| (slice.index, slice.of));
+    match places.get(&part.tensor) {
+        Some(GgufPlace { tensor, index, of }) if *of > 1 => FilePlace { tensor, index: *index, of: *of },
+        Some(GgufPlace { tensor, .. }) => FilePlace { tensor, index, of },
+        None => FilePlace { tensor: &part.tensor, index, of },
+    }
+}
+
+/// Sets the importance of all matrices whose inputs are in the calibration. `places` are the result of [`file_places`]. Matrices that the calibration lacks,
+/// experts that no token has used, and tables whose rows are looked up have no importance. Returns the first 16 hexadecimal digits of a hash of the numbers.
 ///
 /// # Errors
 /// `Input` if the calibration has none of the matrices, or if a matrix has another number of columns.
-pub fn assign(matrices: &mut [MatrixSpec], names: &BTreeMap<String, String>, calibration: &Calibration) -> Result<String> {
+pub fn assign(matrices: &mut [MatrixSpec], places: &FilePlaces, calibration: &Calibration) -> Result<String> {
     let (mut hash, mut n) = (Sha256::new(), 0);
     for part in matrices.iter_mut().flat_map(|matrix| &mut matrix.parts).filter(|part| part.kind != MatrixKind::Embedding) {
-        let name = file_name(names, part);
-        let Some(squares) = calibration.mean_squares(name).or_else(|| calibration.mean_squares(&shared_name(name)?)) else { continue };
+        let FilePlace { tensor, index, of } = file_place(places, part);
+        let found = |name: &str| calibration.sums_of(name).filter(|sums| sums.has_inputs());
+        let Some(sums) = found(tensor).or_else(|| found(&shared_name(tensor)?)) else { continue };
         n += 1;
         let k = part.stored_k();
-        // A tensor with several planes has one matrix per plane.
-        let (index, planes) = part.slice.filter(|slice| slice.is_plane).map_or((0, 1), |slice| (slice.index, slice.of));
-        if squares.len() != planes * k {
-            let text = format!("expected {} columns of this matrix, as the model has; found {}", planes * k, squares.len());
-            return Err(wrong(text).at(format!("matrix {name}")).hint("the file belongs to another model: make it with this one"));
+        if sums.squares.len() != of * k {
+            let text = format!("expected {} columns of this matrix, as the model has; found {}", of * k, sums.squares.len());
+            return Err(wrong(text).at(format!("matrix {tensor}")).hint("the file belongs to another model: make it with this one"));
         }
-        part.importance = importance(&squares[index * k..][..k], part);
+        let squares = sums.means(index * k..(index + 1) * k);
+        part.importance = importance(&squares, part);
         hash.update(format!("{} {index}\n", part.tensor));
         hash.update(bytemuck::cast_slice::<f32, u8>(&squares));
     }

@@ -4,7 +4,7 @@
 use super::fit::{Candidate, Fitted, Machine, Speeds, fit};
 use super::footprint::{DeviceBytes, as_assigned, by_device};
 use super::footprint::{Footprint, Sizes};
-use super::options::{CHUNK, Options, PartOn};
+use super::options::{CHUNK, ExpertsOn, Options, PartOn};
 use super::pages::Pages;
 use crate::error::{Error, Result};
 use crate::exec::gpu::{AdapterKind, adapters_async};
@@ -58,14 +58,37 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     let placed = strategy.assign(n_layer)?;
     notes.extend(strategy.notes().iter().cloned());
     notes.extend(strategy.place_notes(n_layer));
-    for part in &placed {
-        let in_host = tape.has_tables_in_host(&part.layers, part.resident);
-        let plan = plan_of(part.quant.map(str::parse).transpose()?, in_host);
-        let own = tape.extent(&part.layers).matrices;
-        assign_formats(&mut tape.matrices[own], source, part.dtype, &plan)?;
+    if placed.iter().any(|p| p.experts.is_some()) && tape.matrices.iter().all(|m| m.n_used.is_none()) {
+        return Err(Error::usage("the strategy places experts, but the model has no experts")
+            .field("strategy")
+            .hint("leave out the comma and the place of the experts"));
     }
-    let part = |p: PlacedLayers| Ok(PartOn { device: p.device.parse()?, layers: p.layers, resident: p.resident });
-    Ok(Layout { parts: placed.into_iter().map(part).collect::<Result<_>>()?, notes })
+    let mut parts = Vec::new();
+    for part in placed {
+        let away = part.experts.as_ref().and_then(|experts| tape.experts_from(&part.layers, experts.layers));
+        assign_segment(tape, source, &part, away)?;
+        // On the device of their layers, the experts need no part of their own.
+        let experts = part.experts.filter(|experts| away.is_some() && experts.device != part.device);
+        let experts = experts.map(|e| Ok::<_, Error>(ExpertsOn { device: e.device.parse()?, layers: e.layers })).transpose()?;
+        parts.push(PartOn { device: part.device.parse()?, layers: part.layers, resident: part.resident, experts });
+    }
+    Ok(Layout { parts, notes })
+}
+
+/// Sets the formats of a segment's matrices. `away` is the layer from which on experts have a place of their own, or `None` if no experts have one.
+fn assign_segment(tape: &mut Tape, source: &dyn Source, part: &PlacedLayers, away: Option<usize>) -> Result<()> {
+    let in_host = tape.has_tables_in_host(&part.layers, part.resident);
+    let plan = |quant: Option<&str>| Ok::<_, Error>(plan_of(quant.map(str::parse).transpose()?, in_host));
+    let here = (part.dtype, plan(part.quant)?);
+    let there = part.experts.as_ref().map_or_else(|| Ok(here.clone()), |experts| Ok::<_, Error>((experts.dtype, plan(experts.quant)?)))?;
+    let own = tape.extent(&part.layers).matrices;
+    let away_from = away.map_or(own.end, |layer| tape.extent(&(layer..layer + 1)).matrices.start);
+    assign_formats(&mut tape.matrices[own.start..away_from], source, here.0, &here.1)?;
+    for group in tape.matrices[away_from..own.end].chunk_by_mut(|a, b| a.n_used.is_some() == b.n_used.is_some()) {
+        let (dtype, plan) = if group[0].n_used.is_some() { &there } else { &here };
+        assign_formats(group, source, *dtype, plan)?;
+    }
+    Ok(())
 }
 
 /// Returns the quantisation plan that `quant` asks for. `in_host` is true if the embedding tables stay in host memory. The plan then does not
@@ -100,7 +123,9 @@ pub fn bytes_by_device(
     context: Option<usize>,
 ) -> Result<(BytesByDevice, Vec<String>)> {
     let layout = crate::exec::wait::block_on(lay_out(tape, n_layer, source, options, context))?;
-    let placed: Vec<PlacedLayers> = layout.parts.iter().map(|part| part.placed(part.device.to_string(), tape.n_layers())).collect();
+    let id = |experts: &ExpertsOn| experts.device.to_string();
+    let place = |part: &PartOn| part.placed(part.device.to_string(), part.experts.as_ref().map(id), tape.n_layers());
+    let placed: Vec<PlacedLayers> = layout.parts.iter().map(place).collect();
     let footprint = Footprint::of(tape, &sizes(options, context), &as_assigned).with_mapped(tape, &placed, &|m| mapped_bytes(m, source))?;
     Ok((by_device(&placed, &|_| &footprint), layout.notes))
 }

@@ -61,7 +61,7 @@ pub use layout::{bytes_by_device, sizes as session_sizes};
 pub use likelihood::{Likelihood, MAX_NESTED};
 pub use logprobs::Logprobs;
 pub use model::Model;
-pub use options::{CHUNK, DEFAULT_CONTEXT, Device, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};
+pub use options::{CHUNK, DEFAULT_CONTEXT, Device, ExpertsOn, LONG_CHUNK, ModelSource, Options, Output, PartOn, StateOrientation};
 pub use propose::{Proposer, Wish};
 pub use quality::too_short;
 pub use quality::{Quality, Windows, logprob, quality};

@@ -1,9 +1,9 @@
 //! Loaded models. A model's weights are on one or several devices. The weights come from a file or from the program itself, or are random.
 
 use super::definition::{Definition, notes};
-use super::footprint::{Footprint, Sizes, as_assigned, by_device};
+use super::footprint::{Footprint, Sizes, as_assigned, by_device, token_params};
 use super::identity::weights_hash;
-use super::importance::{assign, file_names};
+use super::importance::{FilePlaces, assign, file_places};
 use super::layout::{fitted, lay_out, sizes};
 use super::options::{CHUNK, Device, LONG_CHUNK, ModelSource, Options, StateOrientation};
 use super::pages::Pages;
@@ -19,7 +19,6 @@ use crate::sample::Sampling;
 use crate::tape::{Capacity, MatrixSpec, Source, TOKENS_PER_BLOCK, Tape};
 use crate::vocab::{self, Choice, Vocab};
 use crate::weights::Checkpoint;
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use web_time::Instant;
@@ -45,7 +44,7 @@ struct Inner {
     weight_bytes: u64,
     hash: String,
     /// The names of tensors in importance matrices, by canonical name. Empty in a browser.
-    file_names: BTreeMap<String, String>,
+    file_places: FilePlaces,
     importance: Option<String>,
     chunk: usize,
     context: Option<usize>,
@@ -104,11 +103,11 @@ impl Model {
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
         // A browser makes and reads no importance matrices. This condition leaves the code out of its module.
-        let (mut file_names, mut importance) = (BTreeMap::new(), None);
+        let (mut file_places, mut importance) = (FilePlaces::new(), None);
         if cfg!(not(target_family = "wasm")) {
-            file_names = self::file_names(definition.checkpoint.as_ref());
+            file_places = self::file_places(definition.checkpoint.as_ref());
             if let Some(calibration) = &options.calibration {
-                importance = Some(assign(&mut tape.matrices, &file_names, calibration)?);
+                importance = Some(assign(&mut tape.matrices, &file_places, calibration)?);
             }
         }
         let hash = weights_hash(&tape, definition.source.as_ref(), definition.adapter.as_deref()).await?;
@@ -153,7 +152,7 @@ impl Model {
             n_params,
             weight_bytes,
             hash,
-            file_names,
+            file_places,
             importance,
             chunk,
             context,
@@ -223,6 +222,10 @@ impl Model {
     /// Returns the number of the model's parameters.
     pub fn n_params(&self) -> u64 {
         self.0.n_params
+    }
+    /// Returns how many parameters compute one token: one row of each embedding table, the experts of one token, and all other weights.
+    pub fn token_params(&self) -> u64 {
+        token_params(self.tape())
     }
     /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, the experts of a
     /// token, and all bytes of the other matrices.
@@ -295,8 +298,8 @@ impl Model {
     pub fn load_ms(&self) -> f64 {
         self.0.load_ms
     }
-    pub(super) fn file_names(&self) -> &BTreeMap<String, String> {
-        &self.0.file_names
+    pub(super) fn file_places(&self) -> &FilePlaces {
+        &self.0.file_places
     }
     pub(super) fn state_orientation(&self) -> StateOrientation {
         self.0.state_orientation

@@ -165,8 +165,8 @@ impl Options {
     }
 }
 
-/// A description of a model's device, for output. If a model has several devices, each field joins the texts of all devices by arrows. A text
-/// that is equal for all devices appears once, except in `id`.
+/// A description of a model's device, for output. If a model has several devices, each field joins the texts of all devices by arrows, and the
+/// device of experts follows after `, experts`. A text that is equal for all devices appears once, except in `id`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Device {
     /// `cpu` or `gpu:N`, as the option `device` takes them, or `own` for a device that the caller opened.
@@ -194,6 +194,18 @@ pub struct PartOn {
     /// How many of `layers` stay in device memory, beginning with the first layer. A number above the length of `layers` means all. The remaining
     /// layers stay in host memory, and every step copies them to the device, one after another. Has no effect on the CPU.
     pub resident: usize,
+    /// The experts of `layers` that another device computes. `None` if `device` computes all.
+    pub experts: Option<ExpertsOn>,
+}
+
+/// The experts of a [`PartOn`] that run on another device than the rest of their layers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExpertsOn {
+    /// The device of the experts. It is opened again, even if a part names the same device.
+    pub device: DeviceChoice,
+    /// The number of layers whose experts are on `device`: the last layers of the part that have experts. A number above the number of these layers
+    /// means all.
+    pub layers: usize,
 }
 
 /// The index order of the state matrices in the file of a tuned initial state (a trained state in which a text begins). The file does not show its

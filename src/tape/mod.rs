@@ -26,12 +26,12 @@ pub use host::{Bytes, Host, HostCache, HostMatrix, HostPart};
 pub use inputs::{AllInputSums, InputSums};
 pub use matrix::{Block, MatrixKind, MatrixPart, MatrixPiece, MatrixSpec, PieceSegment, Slice, WINDOW_ALIGN, WINDOW_BYTES, WINDOWS};
 pub use region::Region;
-pub use section::{Extent, PerHandle, Section};
+pub use section::{Extent, Held, PerHandle, Section};
 pub use source::Source;
 pub use state::{Initial, State, StateSpec};
 pub use step::{CURSOR_WORDS, Run, Step};
 pub use tuning::{BATCH, DenseFrom, FUSED, Tile, Tuning};
-pub use word::{Binding, Caps, Class, Dispatch, Lowering, Param, Word, row_grid};
+pub use word::{Binding, Caps, Class, Dispatch, Exchange, Lowering, Param, Word, row_grid};
 
 use crate::error::{Error, Result};
 use crate::quant::{self, Activations, Format, padded};

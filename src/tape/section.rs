@@ -64,6 +64,13 @@ impl Tape {
         }
     }
 
+    /// Returns the index of the layer from which on experts are on another device, if the last `n` of the layers with experts in `layers` have them
+    /// there. Returns `None` if `n` is 0 or no layer of `layers` has experts.
+    pub fn experts_from(&self, layers: &Range<usize>, n: usize) -> Option<usize> {
+        let has_experts = |layer: &usize| self.matrices[self.extent(&(*layer..*layer + 1)).matrices].iter().any(|m| m.n_used.is_some());
+        layers.clone().rev().filter(has_experts).take(n).last()
+    }
+
     /// Returns whether the tables of these layers stay in host memory. The first `n_resident` layers stay on a device, the others are streamed.
     /// If a streamed layer has a table, all tables stay on the host, and each step copies only the rows of its tokens. A table is a matrix whose
     /// rows are looked up, such as the embedding.
@@ -83,6 +90,17 @@ impl Tape {
     }
 }
 
+/// The words and matrices that a section has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Held {
+    /// All words of its layers.
+    All,
+    /// All words but the experts of the layer with this index and of all later layers.
+    ExpertsBefore(usize),
+    /// Only the experts of the layer with this index and of all later layers. The section has no vectors, states or caches.
+    ExpertsFrom(usize),
+}
+
 /// Consecutive layers of a tape, which run on one device.
 #[derive(Clone)]
 pub struct Section {
@@ -91,15 +109,18 @@ pub struct Section {
     /// The number of layers, counted from the first, whose weights stay on the device. The other layers are streamed: each step copies their
     /// weights from host memory.
     pub n_resident: usize,
-    /// The words, weights and states of the section's layers.
+    /// The words, weights and states of the section's layers. Words and matrices of another device are in these ranges, too:
+    /// [`has_word`](Self::has_word) and [`has_matrix`](Self::has_matrix) leave them out.
     pub own: Extent,
+    /// The words and matrices of `own` that the section has.
+    pub held: Held,
 }
 
 impl From<Arc<Tape>> for Section {
     /// Returns the section that has all layers of the tape.
     fn from(tape: Arc<Tape>) -> Section {
         let layers = 0..tape.n_layers();
-        Section { own: tape.extent(&layers), n_resident: layers.len(), layers, tape }
+        Section { own: tape.extent(&layers), n_resident: layers.len(), layers, held: Held::All, tape }
     }
 }
 
@@ -127,15 +148,71 @@ impl Section {
             own: tape.extent(layers),
             n_resident: layers.len(),
             layers: layers.clone(),
+            held: Held::All,
             tape: tape.clone(),
         };
         Ok(layers.iter().map(section).collect())
     }
 
+    /// Divides a section between two devices. The second section has the experts of the last `n` layers that have experts, or of all if `n` is
+    /// larger. The first section has the rest.
+    ///
+    /// # Errors
+    /// `Usage` if the section has no experts or streams layers, or if `n` is 0.
+    pub fn split_experts(self, n: usize) -> Result<(Section, Section)> {
+        let Range { start, end } = self.layers;
+        if self.n_resident < self.layers.len() {
+            return Err(Error::usage(format!("layers {start}..{end} cannot be streamed while their experts are on another device"))
+                .hint("keep all layers of this part on its device, or leave out the device of its experts"));
+        }
+        let Some(from) = self.tape.experts_from(&self.layers, n) else {
+            return Err(Error::usage(format!(
+                "expected a part with experts for another device, found no experts in layers {start}..{end}"
+            ))
+            .hint("leave out the device of the experts"));
+        };
+        let Extent { vectors, states, caches, .. } = &self.own;
+        let (vectors, states, caches) = (vectors.start..vectors.start, states.start..states.start, caches.start..caches.start);
+        let experts =
+            Section { own: Extent { vectors, states, caches, ..self.own.clone() }, held: Held::ExpertsFrom(from), ..self.clone() };
+        Ok((Section { held: Held::ExpertsBefore(from), ..self }, experts))
+    }
+
+    /// Returns whether the section has a word of the tape, by the word's index. The word must be in the range `own.words`.
+    pub fn has_word(&self, word: usize) -> bool {
+        self.holds(|| self.tape.words[word].exchange().is_some(), |own| word < own.words.start)
+    }
+
+    /// Returns whether the section has a matrix of the tape, by the matrix's index. The matrix must be in the range `own.matrices`.
+    pub fn has_matrix(&self, matrix: usize) -> bool {
+        self.holds(|| self.tape.matrices[matrix].n_used.is_some(), |own| matrix < own.matrices.start)
+    }
+
+    /// Returns whether the section has a member. `is_of_experts` returns whether the member belongs to experts, and `is_before(extent)` whether it
+    /// precedes the extent.
+    fn holds(&self, is_of_experts: impl Fn() -> bool, is_before: impl Fn(&Extent) -> bool) -> bool {
+        let is_before = |layer: usize| is_before(&self.tape.extent(&(layer..layer + 1)));
+        match self.held {
+            Held::All => true,
+            Held::ExpertsBefore(layer) => is_before(layer) || !is_of_experts(),
+            Held::ExpertsFrom(layer) => !is_before(layer) && is_of_experts(),
+        }
+    }
+
+    /// Returns the indices of the section's matrices.
+    pub fn matrices(&self) -> impl Iterator<Item = usize> {
+        self.own.matrices.clone().filter(|m| self.has_matrix(*m))
+    }
+
+    /// Returns the size of the section's matrices in bytes.
+    pub fn size_bytes(&self) -> u64 {
+        self.matrices().map(|m| self.tape.matrices[m].size_bytes() as u64).sum()
+    }
+
     /// Returns whether the section has a product that may round its inputs.
     pub fn has_rounded(&self) -> bool {
         let is_rounded = |m: &MatrixSpec| m.parts.iter().any(|p| m.may_round(p, self.tape.activations));
-        self.tape.matrices[self.own.matrices.clone()].iter().any(is_rounded)
+        self.matrices().any(|m| is_rounded(&self.tape.matrices[m]))
     }
 
     /// Returns the section with at most `n_resident` layers on the device. The other layers are streamed: each step copies their weights from
@@ -146,12 +223,17 @@ impl Section {
 
     /// Returns the words of the section in order.
     pub fn words(&self) -> impl Iterator<Item = &dyn Word> {
-        self.tape.words[self.own.words.clone()].iter().map(AsRef::as_ref)
+        self.words_in(&self.own.words)
+    }
+
+    /// Returns the section's words in a range of the tape's words, in order.
+    pub fn words_in(&self, words: &Range<usize>) -> impl Iterator<Item = &dyn Word> {
+        words.clone().filter(|i| self.has_word(*i)).map(|i| self.tape.words[i].as_ref())
     }
 
     /// Returns whether the section has the tape's last layer, which computes the logits.
     pub fn is_last(&self) -> bool {
-        self.layers.end == self.tape.n_layers()
+        self.layers.end == self.tape.n_layers() && !matches!(self.held, Held::ExpertsFrom(_))
     }
 }
 
@@ -212,6 +294,34 @@ mod tests {
         assert_eq!(whole.own, Section::cut(&tape, std::slice::from_ref(&(0..3))).unwrap()[0].own);
         // A tape without layers counts as one layer.
         assert_eq!(Section::from(Arc::new(Tape::new())).layers, 0..1);
+    }
+
+    #[test]
+    fn experts_of_the_last_layers_are_on_another_device() {
+        let mut t = Tape::new();
+        for i in 0..5 {
+            t.begin_layer();
+            t.matrix(vec![MatrixPart::new(format!("w{i}"), 8, 8)]);
+            t.vectors(8, vec![vector("v")]);
+            // Layers 1 to 3 have experts.
+            if (1..4).contains(&i) {
+                t.matrix_of_experts(vec![MatrixPart::new(format!("e{i}"), 8, 8), MatrixPart::new(format!("f{i}"), 8, 8)], 1);
+            }
+        }
+        let tape = Arc::new(t);
+        assert_eq!([0, 1, 2, 3, 9].map(|n| tape.experts_from(&(0..5), n)), [None, Some(3), Some(2), Some(1), Some(1)]);
+        assert_eq!((tape.experts_from(&(0..1), 1), tape.experts_from(&(0..3), 1)), (None, Some(2)));
+        let whole = Section::from(tape.clone());
+        for (n, rest, away) in [(1, vec![0, 1, 2, 3, 4, 5, 7], vec![6]), (9, vec![0, 1, 3, 5, 7], vec![2, 4, 6])] {
+            let (first, second) = whole.clone().split_experts(n).unwrap();
+            assert_eq!((first.matrices().collect::<Vec<_>>(), second.matrices().collect::<Vec<_>>()), (rest, away));
+            assert_eq!(first.size_bytes() + second.size_bytes(), whole.size_bytes());
+            assert_eq!((first.own.vectors.clone(), second.own.vectors.len()), (0..5, 0));
+            assert_eq!([first.is_last(), second.is_last()], [true, false]);
+        }
+        assert!(whole.clone().split_experts(0).is_err());
+        assert!(whole.resident(4).split_experts(1).err().unwrap().to_string().contains("cannot be streamed"));
+        assert!(Section::cut(&tape, &[0..1, 1..5]).unwrap().remove(0).split_experts(1).err().unwrap().to_string().contains("no experts"));
     }
 
     #[test]

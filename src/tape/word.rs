@@ -22,11 +22,26 @@ pub trait Word: Send + Sync {
         None
     }
 
+    /// Returns the activations that cross between two devices if the word runs on another device than the rest of its layer. Returns `None` if the
+    /// word always runs on its layer's device. A word with an exchange reads no matrices but those of experts, and no vectors, states and caches.
+    fn exchange(&self) -> Option<Exchange> {
+        None
+    }
+
     /// Returns whether the word computes only rows for outputs: the logits, or the hidden state if the tape ends with the hidden state. A step
     /// without outputs skips such a word.
     fn is_head(&self) -> bool {
         false
     }
+}
+
+/// The activations of a word that may run on another device than the rest of its layer.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Exchange {
+    /// The activations that the word reads. The device of the layer computes them.
+    pub reads: Vec<Var>,
+    /// The activations that the word writes for later words.
+    pub writes: Vec<Var>,
 }
 
 /// A family of kernels. Each family suits one kind of adapter.

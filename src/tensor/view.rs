@@ -185,6 +185,8 @@ impl<'a> View<'a> {
         }
         if self.is_dense() {
             self.read_stored(start, out)?;
+        } else if self.coded.is_none() && self.dtype.is_writable() {
+            self.read_runs(start, out)?;
         } else if let Some(coded) = &self.coded {
             out.iter_mut().zip(Walk::new(&self.shape, &self.strides, start)).for_each(|(x, at)| *x = coded.at(at));
         } else {
@@ -194,6 +196,44 @@ impl<'a> View<'a> {
         }
         if self.is_scaled() {
             out.iter_mut().for_each(|x| *x *= self.scale);
+        }
+        Ok(())
+    }
+
+    /// Reads plain elements of a strided view, without the factor `scale`. A run is a part of a row: its elements are equally far apart, so they are widened
+    /// together. A transposed matrix, such as the keys of a head in GLM-4.7-Flash, would otherwise be widened float by float.
+    fn read_runs(&self, start: usize, out: &mut [f32]) -> Result<()> {
+        let (Some((&width, outer)), Some((&stride, strides))) = (self.shape.split_last(), self.strides.split_last()) else {
+            return self.read_stored(0, out); // a single element
+        };
+        let (mut column, mut rest) = (start % width.max(1), out);
+        for row in Walk::new(outer, strides, start / width.max(1)) {
+            if rest.is_empty() {
+                break;
+            }
+            let n = rest.len().min(width - column);
+            let (run, after) = rest.split_at_mut(n);
+            self.read_run(row + column * stride, stride, run)?;
+            (column, rest) = (0, after);
+        }
+        Ok(())
+    }
+
+    /// Reads plain elements that are `stride` elements apart, from storage index `at` on.
+    fn read_run(&self, at: usize, stride: usize, out: &mut [f32]) -> Result<()> {
+        if stride == 1 {
+            return self.read_stored(at, out);
+        }
+        let mut gathered = [0u32; 256]; // aligned for all types
+        let n = gathered.len();
+        for (i, out) in out.chunks_mut(n).enumerate() {
+            let first = at + i * n * stride;
+            let bytes: &mut [u8] = bytemuck::cast_slice_mut(&mut gathered);
+            let bytes = match self.dtype {
+                DType::F32 => gather::<4>(self.bytes, first, stride, &mut bytes[..4 * out.len()]),
+                _ => gather::<2>(self.bytes, first, stride, &mut bytes[..2 * out.len()]),
+            };
+            widen(self.dtype, bytes, out)?;
         }
         Ok(())
     }
@@ -269,6 +309,14 @@ impl Iterator for Walk<'_> {
     }
 }
 
+/// Copies elements of `N` bytes that are `stride` elements apart to `out`, and returns `out`.
+fn gather<'o, const N: usize>(bytes: &[u8], first: usize, stride: usize, out: &'o mut [u8]) -> &'o [u8] {
+    for (i, element) in out.as_chunks_mut::<N>().0.iter_mut().enumerate() {
+        element.copy_from_slice(&bytes[(first + i * stride) * N..][..N]);
+    }
+    out
+}
+
 /// Converts little-endian elements to f32. The crate `half` uses F16C or NEON if the CPU has them.
 fn widen(dtype: DType, bytes: &[u8], out: &mut [f32]) -> Result<()> {
     match dtype {
@@ -297,6 +345,42 @@ mod tests {
         view.read_f32(3, &mut tail).unwrap();
         assert_eq!(tail, [4.0, 2.0]);
         assert_eq!(view.reshaped(&[1, 3, 1, 2]).unwrap().to_f32().unwrap(), [0.0, 3.0, 1.0, 4.0, 2.0, 5.0]);
+    }
+
+    #[test]
+    fn strided_views_read_every_element_from_anywhere() {
+        // Rows of more elements than are gathered at once.
+        let (rows, columns) = (600, 7);
+        let numbers: Vec<f32> = (0..2 * rows * columns).map(|i| (i % 251) as f32).collect();
+        let bytes = |dtype: DType| -> Vec<u8> {
+            match dtype {
+                DType::F16 => numbers.iter().flat_map(|x| f16::from_f32(*x).to_le_bytes()).collect(),
+                DType::BF16 => numbers.iter().flat_map(|x| bf16::from_f32(*x).to_le_bytes()).collect(),
+                _ => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            }
+        };
+        for dtype in [DType::F32, DType::F16, DType::BF16] {
+            let bytes = bytes(dtype);
+            let dense = View::dense(dtype, &[2, rows, columns], &bytes).unwrap();
+            let at = |plane: usize, column: usize, row: usize| numbers[(plane * rows + row) * columns + column];
+            let expected: Vec<f32> = (0..2 * columns * rows).map(|i| at(i / (columns * rows), i / rows % columns, i % rows)).collect();
+            let view = dense.transposed();
+            assert_eq!(view.to_f32().unwrap(), expected, "{dtype}");
+            for (start, n) in [(0, 0), (1, 1), (599, 2), (598, 1300), (2 * columns * rows - 1, 1)] {
+                let mut out = vec![0.0; n];
+                view.read_f32(start, &mut out).unwrap();
+                assert_eq!(out, expected[start..start + n], "{dtype} {start}");
+            }
+            // Every second column of every row, and one dimension.
+            let view = View::strided(dtype, &[rows, 3], &[columns, 2], &bytes).unwrap();
+            assert_eq!(view.to_f32().unwrap()[3..6], [at(0, 0, 1), at(0, 2, 1), at(0, 4, 1)], "{dtype}");
+            assert_eq!(
+                View::strided(dtype, &[4], &[3], &bytes).unwrap().to_f32().unwrap(),
+                numbers.iter().copied().step_by(3).take(4).collect::<Vec<_>>()
+            );
+        }
+        let none = View::strided(DType::F32, &[3, 0], &[1, 9], &[]).unwrap();
+        assert!(none.to_f32().unwrap().is_empty());
     }
 
     #[test]

@@ -6,11 +6,12 @@
 #[cfg(test)]
 pub(super) mod tests;
 
+use super::merge::Ranks;
 use super::split::{SplitStep, SplitSteps};
 use super::table::TokenTable;
 use super::tokenizer_json::{AddedEntry, Bpe, Merge, TokenizerJson, TokenizerModel, WordLevel};
 use super::web::Pairs;
-use super::{Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text};
+use super::{OwnedLists, Scheme, byte_chars, check_length, no_token, rwkv_trie, utf8_text, written};
 use crate::error::{Error, Result, short, with_place};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -298,6 +299,23 @@ impl Scheme for HuggingFace {
             bytes.remove(0);
         }
         bytes
+    }
+
+    /// Returns the lists of GLM-4.7's vocabulary, whose ids are the ranks of the merges, as in GLM-4. Other vocabularies are not written.
+    fn lists(&self) -> Option<OwnedLists> {
+        let ModelWrapper::BPE(model) = self.tokenizer.get_model() else { return None };
+        let specials = self.marks();
+        if !specials.iter().any(|(text, _)| *text == GLM) {
+            return None;
+        }
+        let mut ranks = Ranks::default();
+        for id in (0..=self.table.max_id()).filter(|id| !specials.iter().any(|(_, special)| special == id)) {
+            let token = self.table.token(id);
+            if !token.is_empty() {
+                ranks.insert(token, id, id);
+            }
+        }
+        Some(written::glm(&self.table, &ranks, &specials, model.ignore_merges))
     }
 
     fn table(&self) -> &TokenTable {

@@ -52,7 +52,7 @@ pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;
 pub(crate) use gguf::shared_name;
-pub(crate) use gguf::write::{check as check_gguf, names as gguf_names};
+pub(crate) use gguf::write::{GgufPlace, check as check_gguf, places as gguf_places};
 pub use gguf::{GgufContent, GgufValue, TokenLists};
 pub use glm::{FLASH, Flash, GLM, Glm};
 pub(crate) use index::read_small;

@@ -84,7 +84,8 @@ struct Attend {
     /// D the number of channels per head.
     qkv: Var,
     keys: Cache,
-    values: Cache,
+    /// `None` if the values are the last channels of the keys.
+    values: Option<Cache>,
     /// Scratch for partial results. If several workgroups share a query, each workgroup stores its output o, its largest score m and its
     /// sum of p, the unnormalised weights of the softmax.
     splits: Var,
@@ -120,7 +121,7 @@ impl Tape {
             limit: 0.0,
             qkv,
             keys,
-            values,
+            values: Some(values),
             splits,
             y,
             adds: false,
@@ -136,19 +137,19 @@ impl Tape {
         let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[width, tiles, tiles]);
         let of = Attention { n_heads: 1, n_kv_heads: 1, head_size: key_size, padding: 0 };
-        self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values, splits, y: x, adds: true });
+        self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values: Some(values), splits, y: x, adds: true });
     }
 
-    /// Records attention of query heads that share one head of keys and values. Returns the output o: one row per token, with the values of all query
-    /// heads. `qkv` has the columns q, k and v. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    /// Records attention of query heads that share one head of keys, whose last channels are the values. Returns the output o: one row per token, with the
+    /// values of all query heads. `qkv` has the columns q and k. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn latent_attention(&mut self, name: &str, qkv: Var, of: LatentAttention) -> Var {
         let LatentAttention { n_heads, key_size, value_size: width, scale } = of;
         let (tiles, value_size) = tiles(width);
-        let [keys, values] = self.key_and_value(name, (1, key_size), (tiles, value_size));
+        let keys = self.cache(CacheSpec { name: format!("{name}.k"), n_heads: 1, head_size: key_size, is_keys: true });
         let splits = self.device_scratch("splits", Rows::Fixed(MAX_SPLITS), &[n_heads * width, n_heads * tiles, n_heads * tiles]);
         let y = self.scratch("attention", Rows::Tokens, &[n_heads * width]);
         let of = Attention { n_heads, n_kv_heads: 1, head_size: key_size, padding: 0 };
-        self.record(Attend { of, tiles, value_size, scale, limit: 0.0, qkv, keys, values, splits, y, adds: false });
+        self.record(Attend { of, tiles, value_size, scale, limit: 0.0, qkv, keys, values: None, splits, y, adds: false });
         y
     }
 
@@ -240,8 +241,8 @@ impl Word for Attend {
         let mut y = host.take(self.y);
         for run in &host.step.runs {
             let blocks = &host.step.blocks[run.blocks_at as usize..];
-            let sequence =
-                CachedSequence { of: self, keys: host.cache(self.keys), values: host.cache(self.values), blocks, isa: Isa::best() };
+            let values = self.values.map(|values| host.cache(values));
+            let sequence = CachedSequence { of: self, keys: host.cache(self.keys), values, blocks, isa: Isa::best() };
             let first = run.first_row as usize;
             let q = |i: usize| &host.var(self.qkv)[(first + i) * stride + column..][..n_heads * head_size];
             sequence.attend(run.len as usize, run.position as usize, q, |i, head, o| {
@@ -264,6 +265,7 @@ impl Attend {
             ("VALUE_TILES", self.tiles),
             ("N_HEADS", n_heads),
             ("N_KV_HEADS", n_kv_heads),
+            ("IN_KEYS", usize::from(self.values.is_none())),
             ("BLOCK", TOKENS_PER_BLOCK),
         ];
         sizes.iter().chain(more).map(|&(name, n)| (name, n as u32)).collect()
@@ -273,7 +275,8 @@ impl Attend {
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
         // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
-        let units = ((n_heads + n_kv_heads) * head_size + n_kv_heads * self.tiles * self.value_size) / PAD;
+        let value = if self.values.is_some() { self.tiles * self.value_size } else { 0 };
+        let units = ((n_heads + n_kv_heads) * head_size + n_kv_heads * value) / PAD;
         let all = units.div_ceil(shape.lanes);
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
@@ -291,7 +294,7 @@ impl Attend {
                 ("blocks", Binding::Blocks),
                 ("angles", Binding::Angles),
                 ("keys", Binding::Cache(self.keys)),
-                ("values", Binding::Cache(self.values)),
+                ("values", self.values.map_or(Binding::Spare, Binding::Cache)),
             ],
             grid: [cx.tokens as u32, groups as u32, 1],
         }
@@ -341,7 +344,7 @@ impl Attend {
                 ("qkv", q),
                 ("blocks", Binding::Blocks),
                 ("keys", Binding::Cache(self.keys)),
-                ("values", Binding::Cache(self.values)),
+                ("values", Binding::Cache(self.values.unwrap_or(self.keys))),
                 ("y", Binding::Var(y)),
             ],
             grid: [shape.step_rows.min(cx.tokens - t0) as u32, (n_heads / shape.heads * self.tiles) as u32, shape.n_splits as u32],
@@ -376,7 +379,8 @@ impl Attend {
         let (spec, format) = (tape.var_spec(self.qkv), tape.cache_format);
         let (stride, size) = (spec.stride(), self.of.head_size);
         let pairs = tape.rotary.map_or(0, |r| r.size / 2);
-        let (mut qkv, mut keys, mut values) = (host.take(self.qkv), host.take_cache(self.keys), host.take_cache(self.values));
+        let (mut qkv, mut keys) = (host.take(self.qkv), host.take_cache(self.keys));
+        let mut values = self.values.map(|values| host.take_cache(values));
         for (t, run, i) in host.step.rows() {
             let position = run.position as usize + i;
             let angles = &host.angles[2 * pairs * position..][..2 * pairs];
@@ -390,11 +394,15 @@ impl Attend {
             let mut k = row[of(K)].to_vec();
             k.chunks_exact_mut(size).for_each(|head| rotate(head, angles));
             keys.write(format, block, position % TOKENS_PER_BLOCK, &k);
-            values.write(format, block, position % TOKENS_PER_BLOCK, &row[of(V)]);
+            if let Some(values) = &mut values {
+                values.write(format, block, position % TOKENS_PER_BLOCK, &row[of(V)]);
+            }
         }
         host.put(self.qkv, qkv);
         host.put_cache(self.keys, keys);
-        host.put_cache(self.values, values);
+        if let (Some(cache), Some(values)) = (self.values, values) {
+            host.put_cache(cache, values);
+        }
     }
 }
 

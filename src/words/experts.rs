@@ -2,13 +2,19 @@
 //!
 //! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights w_e.
 //!
-//! A device reads only the chosen experts: the index of an expert is an input of the kernel. The host multiplies all tokens of an expert together.
+//! A device reads only the chosen experts: the index of an expert is an input of the kernel. With many tokens, it lists the tokens of each expert and
+//! multiplies them together, as the host does.
+
+mod sorted;
 
 use super::route::Routed;
 use super::stack::Activation;
 use super::testing::{Case, batches, steps};
 use crate::quant::product::{Product, Sums, products};
-use crate::tape::{Binding, Dispatch, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid};
+use crate::tape::{
+    AllInputSums, Binding, Dispatch, Exchange, Host, Lowering, Matrix, MatrixPart, MatrixPiece, Param, Rows, Tape, Var, Word, row_grid,
+};
+use sorted::Sorted;
 
 /// The matrices of all experts.
 pub struct ExpertMatrices {
@@ -28,9 +34,10 @@ struct Experts {
     /// silu(G x̂) ⊙ U x̂. One column per chosen expert.
     hidden: Var,
     x: Var,
+    sorted: Sorted,
 }
 
-/// The product that the shader experts/product computes, and how it stores the result.
+/// A product, and how it stores the result. The codes match `shaders/experts`.
 #[derive(Clone, Copy, PartialEq)]
 enum Mode {
     Gate,
@@ -43,8 +50,9 @@ impl Tape {
     pub fn experts(&mut self, routed: Routed, of: ExpertMatrices, x: Var) {
         let n_used = self.var_spec(routed.chosen).columns[0];
         let hidden = self.scratch("experts", Rows::Tokens, &vec![of.gate[0].rows; n_used]);
+        let sorted = Sorted::new(self, n_used, of.gate.len(), of.down[0].rows);
         let [gate, up, down] = [of.gate, of.up, of.down].map(|parts| self.matrix_of_experts(parts, n_used));
-        self.record(Experts { routed, gate, up, down, hidden, x });
+        self.record(Experts { routed, gate, up, down, hidden, x, sorted });
     }
 }
 
@@ -53,13 +61,17 @@ impl Experts {
         tape.var_spec(self.routed.chosen).columns[0]
     }
 
-    /// Returns the dispatches of one product, one per piece of the matrix.
-    fn product(&self, cx: &Lowering<'_>, mode: Mode) -> Vec<Dispatch> {
-        let matrix = match mode {
+    fn matrix(&self, mode: Mode) -> Matrix {
+        match mode {
             Mode::Gate => self.gate,
             Mode::Up => self.up,
             Mode::Down => self.down,
-        };
+        }
+    }
+
+    /// Returns the dispatches of one product, one per piece of the matrix.
+    fn product(&self, cx: &Lowering<'_>, mode: Mode) -> Vec<Dispatch> {
+        let matrix = self.matrix(mode);
         let pieces = cx.tape.matrix_spec(matrix).pieces(cx.caps.max_binding);
         pieces.iter().enumerate().map(|(index, piece)| self.dispatch(cx, mode, matrix, index, piece)).collect()
     }
@@ -67,10 +79,6 @@ impl Experts {
     fn dispatch(&self, cx: &Lowering<'_>, mode: Mode, matrix: Matrix, index: usize, piece: &MatrixPiece) -> Dispatch {
         let (spec, n_used) = (cx.tape.matrix_spec(matrix), self.n_used(cx.tape));
         let part = &spec.parts[0];
-        let mut experts = vec![[0; 4]; spec.parts.len()];
-        for s in &piece.segments {
-            experts[s.part] = [s.codes, s.scales, s.first_row, s.rows].map(|n| n as u32);
-        }
         let [chosen, hidden, x] = [self.routed.chosen, self.hidden, self.x].map(|v| cx.tape.var_spec(v));
         // The distance from one column of `hidden` to the next.
         let slot = if n_used > 1 { hidden.column(1) } else { 0 };
@@ -95,7 +103,7 @@ impl Experts {
                 ("x_slot", (x_slot / 4).into()),
                 ("y_stride", y_stride.into()),
                 ("y_slot", y_slot.into()),
-                ("experts", Param::Rows(experts)),
+                ("experts", places(piece, spec.parts.len())),
             ],
             bindings: vec![
                 ("x", Binding::Var(from)),
@@ -135,21 +143,25 @@ impl Experts {
         let used = (0..tokens.len()).filter(|&e| !tokens[e].is_empty());
         products(&used.flat_map(|e| matrices.iter().map(move |matrix| product(matrix, e))).collect::<Vec<_>>())
     }
+}
 
-    /// Adds the inputs of a matrix's experts to the sums of the host, if it has some.
-    fn watch<'a>(
-        &self,
-        sums: &mut Option<crate::tape::AllInputSums>,
-        matrix: Matrix,
-        tokens: &[Vec<(usize, usize)>],
-        input: impl Fn(usize, usize) -> &'a [f32],
-    ) {
-        if let Some(sums) = sums {
-            for (e, tokens) in tokens.iter().enumerate() {
-                sums.add(matrix, e, tokens.iter().map(|&(t, j)| input(t, j)));
-            }
+/// Adds the inputs of a matrix's experts to the sums of the host, if it has some.
+fn watch<'a>(sums: &mut Option<AllInputSums>, matrix: Matrix, tokens: &[Vec<(usize, usize)>], input: impl Fn(usize, usize) -> &'a [f32]) {
+    if let Some(sums) = sums {
+        for (e, tokens) in tokens.iter().enumerate() {
+            sums.add(matrix, e, tokens.iter().map(|&(t, j)| input(t, j)));
         }
     }
+}
+
+/// Returns the parameter `experts`: for each expert, the first words of its codes and scales in the piece, and the first row and the number of rows that the
+/// piece has.
+fn places(piece: &MatrixPiece, n_experts: usize) -> Param {
+    let mut experts = vec![[0; 4]; n_experts];
+    for s in &piece.segments {
+        experts[s.part] = [s.codes, s.scales, s.first_row, s.rows].map(|n| n as u32);
+    }
+    Param::Rows(experts)
 }
 
 impl Word for Experts {
@@ -157,7 +169,14 @@ impl Word for Experts {
         "experts"
     }
 
+    fn exchange(&self) -> Option<Exchange> {
+        Some(Exchange { reads: vec![self.routed.x, self.routed.chosen, self.x], writes: vec![self.x] })
+    }
+
     fn lower(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        if self.sorts(cx) {
+            return self.lower_sorted(cx);
+        }
         [Mode::Gate, Mode::Up, Mode::Down].into_iter().flat_map(|mode| self.product(cx, mode)).collect()
     }
 
@@ -173,7 +192,7 @@ impl Word for Experts {
 
         let mut hidden = host.take(self.hidden);
         let input = |t: usize, _| &host.var(self.routed.x)[t * x_stride..][..width];
-        [self.gate, self.up].into_iter().for_each(|matrix| self.watch(&mut watched, matrix, &tokens, input));
+        [self.gate, self.up].into_iter().for_each(|matrix| watch(&mut watched, matrix, &tokens, input));
         let sums = self.sums(host, &[self.gate, self.up], &tokens, input);
         for (sums, of) in sums.chunks_exact(2).zip(pairs()) {
             for (i, &(t, j)) in of.iter().enumerate() {
@@ -185,7 +204,7 @@ impl Word for Experts {
         host.put(self.hidden, hidden);
 
         let input = |t: usize, j| &host.var(self.hidden)[t * stride + column(j)..][..ffn];
-        self.watch(&mut watched, self.down, &tokens, input);
+        watch(&mut watched, self.down, &tokens, input);
         let sums = self.sums(host, &[self.down], &tokens, input);
         // Tokens add their experts in the order of the choice, so that a token's result does not depend on the other tokens.
         let n = host.step.tokens.len();

@@ -1,6 +1,6 @@
-//! The inputs of latent attention, whose keys and values are one latent per token:
+//! The inputs of latent attention, whose keys and values are one latent per token. The value RMS(c) is the last part of the key:
 //!
-//!   k = [rotary channels | RMS(c)]    v = RMS(c)    q_h = [rotary channels | W_h x_h]
+//!   k = [rotary channels | RMS(c)]    q_h = [rotary channels | W_h x_h]
 //! c is the latent, `[T, C]`. x_h are the other channels of query head h. W_h, `[C, channels of x_h]`, maps them to the space of latents, so that scores are
 //! products with latents (*absorbed* form). Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
 
@@ -9,7 +9,7 @@ use super::norm::Norm;
 use super::testing::{Case, batches, steps};
 use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, Tape, Var, Word, row_grid, vector};
 
-/// The activations that [`Tape::latent_qkv`] reads, and their sizes. All numbers of channels are multiples of 8.
+/// The activations that [`Tape::latent_qk`] reads, and their sizes. All numbers of channels are multiples of 8.
 pub struct LatentInputs {
     /// The queries of all heads, `[T, heads * head]`. The last `rotary` channels of a head are rotary.
     pub queries: Var,
@@ -26,19 +26,20 @@ pub struct LatentInputs {
 struct Latent {
     of: LatentInputs,
     n_heads: usize,
-    qkv: Var,
+    /// The columns are q and k.
+    qk: Var,
 }
 
 impl Tape {
-    /// Records q, k and v of latent attention. Returns qkv, which has the columns q, k and v. `absorbed` are the matrices W_h, one per query head.
-    pub fn latent_qkv(&mut self, of: LatentInputs, absorbed: Vec<MatrixPart>) -> Var {
+    /// Records q and k of latent attention. Returns qk, which has the columns q and k. `absorbed` are the matrices W_h, one per query head.
+    pub fn latent_qk(&mut self, of: LatentInputs, absorbed: Vec<MatrixPart>) -> Var {
         let (n_heads, width, rotary) = (absorbed.len(), of.norm.width(self), of.rotary);
         let size = rotary + width;
-        let qkv = self.scratch("latent_qkv", Rows::Tokens, &[n_heads * size, size, width]);
+        let qk = self.scratch("latent_qk", Rows::Tokens, &[n_heads * size, size]);
         let from = (of.queries, HeadPlaces { first: 0, stride: of.head });
-        self.record(Latent { of, n_heads, qkv });
-        self.head_products(absorbed, from, (qkv, HeadPlaces { first: rotary, stride: size }));
-        qkv
+        self.record(Latent { of, n_heads, qk });
+        self.head_products(absorbed, from, (qk, HeadPlaces { first: rotary, stride: size }));
+        qk
     }
 }
 
@@ -61,14 +62,14 @@ impl Word for Latent {
                 ("width", norm.width(cx.tape).into()),
                 ("queries_stride", stride(queries)),
                 ("latent_stride", stride(latent)),
-                ("stride", stride(self.qkv)),
+                ("stride", stride(self.qk)),
                 ("eps", norm.eps.into()),
             ],
             bindings: vec![
                 ("queries", Binding::Var(queries)),
                 ("latent", Binding::Var(latent)),
                 ("norm", Binding::Vector(norm.vectors)),
-                ("qkv", Binding::Var(self.qkv)),
+                ("qk", Binding::Var(self.qk)),
             ],
             grid: row_grid(cx.tokens),
         }]
@@ -78,22 +79,21 @@ impl Word for Latent {
         let LatentInputs { queries, latent, norm, head, rotary } = self.of;
         let width = norm.width(&host.tape);
         let size = rotary + width;
-        let [q_stride, c_stride, stride] = [queries, latent, self.qkv].map(|v| host.stride(v));
-        let mut qkv = host.take(self.qkv);
+        let [q_stride, c_stride, stride] = [queries, latent, self.qk].map(|v| host.stride(v));
+        let mut qk = host.take(self.qk);
         let mut normed = vec![0.0; width];
-        for (t, row) in qkv.chunks_exact_mut(stride).enumerate().take(host.step.tokens.len()) {
+        for (t, row) in qk.chunks_exact_mut(stride).enumerate().take(host.step.tokens.len()) {
             let q = host.var(queries)[t * q_stride..].chunks_exact(head);
             for (to, q) in row.chunks_exact_mut(size).zip(q).take(self.n_heads) {
                 to[..rotary].copy_from_slice(&q[head - rotary..]);
             }
             let (c, key) = host.var(latent)[t * c_stride..][..size].split_at(width);
             norm.apply(host, c, &mut normed);
-            let kv = &mut row[self.n_heads * size..];
-            kv[..rotary].copy_from_slice(key);
-            kv[rotary..size].copy_from_slice(&normed);
-            kv[size..size + width].copy_from_slice(&normed);
+            let k = &mut row[self.n_heads * size..][..size];
+            k[..rotary].copy_from_slice(key);
+            k[rotary..].copy_from_slice(&normed);
         }
-        host.put(self.qkv, qkv);
+        host.put(self.qk, qk);
     }
 }
 
@@ -111,7 +111,7 @@ pub fn cases() -> Vec<Case> {
         let latent = tape.var("c", Rows::Tokens, &[width + rotary]);
         let norm = Norm::rms(tape.vectors(width, vec![vector("g")]), 1e-5);
         let absorbed = (0..n_heads).map(|h| MatrixPart::new(format!("w{h}"), width, plain)).collect();
-        tape.latent_qkv(LatentInputs { queries, latent, norm, head: plain + rotary, rotary }, absorbed);
+        tape.latent_qk(LatentInputs { queries, latent, norm, head: plain + rotary, rotary }, absorbed);
         cases.push(Case::new(format!("latent/{n_heads}/{plain}/{rotary}/{width}"), tape, steps, 1e-10));
     }
     cases

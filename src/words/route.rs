@@ -32,6 +32,8 @@ pub struct Router {
 pub struct Routed {
     /// The normalised rows x̂, `[T, width]`.
     pub x: Var,
+    /// The logits W x̂, one per expert.
+    pub logits: Var,
     /// The columns are the indices of the chosen experts, the best first, and their weights w.
     pub chosen: Var,
 }
@@ -81,7 +83,7 @@ impl Tape {
         let matrix = self.matrix(vec![gate.of(MatrixKind::Router)]);
         let segments = vec![Segment::of(0)];
         let logits = Stack { matrix, x: normed, y: logits, bias: None, segments, store: Store::Set, rows: Rows::Tokens };
-        let routed = Routed { x: normed, chosen };
+        let routed = Routed { x: normed, logits: logits.y, chosen };
         self.record(Route { of, x, norm, routed, logits, bias });
         routed
     }

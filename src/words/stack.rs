@@ -286,7 +286,7 @@ impl Stack {
         let fold = blocks.clamp(1, 32768);
         Dispatch {
             shader: shape.shader,
-            modules: [("input", input.module.to_string()), cx.caps.reduce()]
+            modules: [("stack", "linear::stack".to_string()), ("input", input.module.to_string()), cx.caps.reduce()]
                 .into_iter()
                 .chain(cx.caps.product_modules(&group[0].1.region, shape.block_rows + shape.tokens))
                 .chain(shape.modules.iter().map(|&(slot, module)| (slot, module.to_string())))

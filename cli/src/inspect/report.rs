@@ -1,7 +1,7 @@
 //! Describes a checkpoint from its header, without opening a device and without reading weights.
 
 use super::memory::{MemoryReport, memory, weights_by_format};
-use super::sizes::published_name;
+use super::sizes::{active_params, published_name};
 use crate::report::{DecodeCost, SpeedReport};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -39,6 +39,10 @@ pub struct InspectReport {
     /// The number of tensors of each element type.
     pub dtypes: BTreeMap<&'static str, usize>,
     pub n_params: u64,
+    /// The number of parameters that compute one token, of a model with experts: one row of the embedding, the experts of the token, and all other
+    /// parameters. `None` for other models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_active_params: Option<u64>,
     /// The name of the published model that has the sizes of this model, such as `rwkv7-2.9b`. `None` if no published model has these sizes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub published: Option<String>,
@@ -144,6 +148,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
         hyper: Hyper::default(),
         dtypes,
         n_params,
+        n_active_params: None,
         published: None,
         weight_bytes: BTreeMap::new(),
         bytes_per_token: BTreeMap::new(),
@@ -173,6 +178,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             };
             let mut tape = Tape::new();
             blueprint.record(&mut tape);
+            report.n_active_params = active_params(&tape);
             let cost = DecodeCost::of(&mut tape);
             report.bytes_per_token.clone_from(&cost.bytes_per_token);
             report.cost = Some(cost);

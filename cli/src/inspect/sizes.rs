@@ -7,6 +7,7 @@ use wingbeat::error::Result;
 use wingbeat::low_level::arch::{self, ARCHS, Architecture, Facts};
 use wingbeat::low_level::quant::Float;
 use wingbeat::low_level::session::Options;
+use wingbeat::low_level::session::footprint::token_params;
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::words::synthetic::{MODEL_SEED, Synthetic};
 
@@ -20,10 +21,18 @@ pub struct PublishedReport {
     pub n_ffn: usize,
     pub vocab: usize,
     pub n_params: u64,
+    /// The number of parameters that compute one token, of a model with experts. `None` for other models.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub n_active_params: Option<u64>,
     /// The bytes of all weights, by format: `f32`, `f16` and every value of the option `quant` except `keep`.
     pub weights: BTreeMap<&'static str, u64>,
     /// The bytes of one slot: the recurrent state, or the keys and values of the default context.
     pub state_per_slot: u64,
+}
+
+/// Returns how many parameters compute one token of a model with experts, or `None` for a model without experts.
+pub fn active_params(tape: &Tape) -> Option<u64> {
+    tape.matrices.iter().any(|matrix| matrix.n_used.is_some()).then(|| token_params(tape))
 }
 
 /// Returns all published models, ordered by architecture and then by size.
@@ -72,6 +81,7 @@ fn describe(name: &str) -> Result<PublishedReport> {
         n_ffn: facts.n_ffn,
         vocab: facts.n_vocab,
         n_params: (matrices + vectors) as u64,
+        n_active_params: active_params(&tape),
         weights,
         state_per_slot: memory(&tape, context).state_per_slot,
     })
@@ -103,9 +113,12 @@ mod tests {
             ("glm4-9b", "9.40"),
             ("glm4-9b-0414", "9.40"),
             ("glm4-32b-0414", "32.57"),
+            ("glm4_moe_lite-flash", "29.94"),
         ] {
             assert_eq!(billions(name), expected, "{name}");
         }
+        let active = |name: &str| all.iter().find(|m| m.name == name).and_then(|m| m.n_active_params);
+        assert_eq!((active("glm4_moe_lite-flash").map(|n| n / 10_000_000), active("glm4-9b")), (Some(357), None));
         for m in &all {
             assert!(m.weights["i4"] < m.weights["i8"] && m.weights["i8"] < m.weights["f16"], "{}: {:?}", m.name, m.weights);
             assert!(m.state_per_slot > 0, "{}", m.name);

@@ -85,6 +85,7 @@ pub const PUBLISHED: &[PublishedModel] = &[
     folder("glm-z1-32b-0414", &[], ("GLM-4-0414", "32.6B"), "zai-org/GLM-Z1-32B-0414", None, Some("glm4-32b-0414")),
     folder("glm-4.1v-9b-thinking", &["glm-4.1v"], ("GLM-4.1V, text", "9.4B"), "zai-org/GLM-4.1V-9B-Thinking", None, Some("glm4-9b-0414")),
     folder("glm-4.6v-flash", &[], ("GLM-4.6V, text", "9.4B"), "zai-org/GLM-4.6V-Flash", None, Some("glm4-9b-0414")),
+    folder("glm-4.7-flash", &[], ("GLM-4.7-Flash", "29.9B"), "zai-org/GLM-4.7-Flash", None, Some("glm4_moe_lite-flash")),
     folder("glm-edge-1.5b-chat", &["glm-edge"], ("GLM-Edge", "1.6B"), "zai-org/glm-edge-1.5b-chat", None, Some("glm4-edge-1.5b")),
     folder("glm-edge-4b-chat", &[], ("GLM-Edge", "4.3B"), "zai-org/glm-edge-4b-chat", None, Some("glm4-edge-4b")),
     folder("chatglm3-6b", &["chatglm3"], ("ChatGLM3", "6.2B"), "zai-org/chatglm3-6b", Some("12.5 GB"), None),

@@ -138,7 +138,7 @@ fn bytes(shapes: &str, quant: Option<&str>) -> u64 {
     let facts = blueprint.facts();
     let mut tape = Tape::new();
     blueprint.record(&mut tape);
-    let parts = vec![PartOn { device: "gpu:0".parse().unwrap(), layers: 0..facts.n_layer + 1, resident: usize::MAX }];
+    let parts = vec![PartOn { device: "gpu:0".parse().unwrap(), layers: 0..facts.n_layer + 1, resident: usize::MAX, experts: None }];
     let options = Options { dtype: "f16".parse().unwrap(), quant: quant.map(|plan| plan.parse().unwrap()), parts, ..Options::default() };
     let source = Synthetic { seed: MODEL_SEED };
     let (devices, _) = bytes_by_device(&mut tape, facts.n_layer, &source, &options, options.context_of(&facts)).unwrap();

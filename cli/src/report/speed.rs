@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use wingbeat::error::Result;
 use wingbeat::low_level::arch;
-use wingbeat::low_level::quant::{FORMATS, Format};
+use wingbeat::low_level::quant::FORMATS;
 use wingbeat::low_level::tape::{MatrixSpec, Tape};
 
 /// The weight formats whose rates are measured.
@@ -34,6 +34,8 @@ pub struct DeviceRates {
 pub struct DecodeCost {
     /// The number of weight bytes that one decoded token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
+    /// The number of bytes of all weights, by weight format. A model with experts has many more than a token reads.
+    pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of words in the model's program.
     pub n_words: usize,
 }
@@ -56,16 +58,23 @@ pub struct SpeedReport {
 impl DecodeCost {
     /// Computes the cost of the model that `tape` records. Leaves the tape in another weight format.
     pub fn of(tape: &mut Tape) -> DecodeCost {
-        DecodeCost { bytes_per_token: FORMATS.iter().map(|f| (f.name(), bytes_per_token(tape, *f))).collect(), n_words: tape.words.len() }
+        let (mut bytes_per_token, mut weight_bytes) = (BTreeMap::new(), BTreeMap::new());
+        for format in FORMATS {
+            tape.store_as(*format);
+            let sum = |of: fn(&MatrixSpec) -> usize| tape.matrices.iter().map(|m| of(m) as u64).sum::<u64>() + vector_bytes(tape);
+            bytes_per_token.insert(format.name(), sum(MatrixSpec::token_bytes));
+            weight_bytes.insert(format.name(), sum(MatrixSpec::size_bytes));
+        }
+        DecodeCost { bytes_per_token, weight_bytes, n_words: tape.words.len() }
     }
 
     /// Estimates the tokens per second on a device: a token reads its weights at the measured rate, and each word takes its own time.
     pub fn tokens_per_second(&self, rates: &DeviceRates) -> BTreeMap<&'static str, Option<f64>> {
         let of_format = |format: &&'static str| {
-            let bytes = *self.bytes_per_token.get(format)?;
+            let (bytes, all) = (*self.bytes_per_token.get(format)?, *self.weight_bytes.get(format)?);
             let rate = rates.read_gb_s.get(*format).filter(|rate| **rate > 0.0)?;
             let seconds = bytes as f64 / (rate * 1e9) + self.n_words as f64 * rates.word_us * 1e-6;
-            Some((*format, rates.memory_bytes.is_none_or(|most| bytes < most).then(|| 1.0 / seconds)))
+            Some((*format, rates.memory_bytes.is_none_or(|most| all < most).then(|| 1.0 / seconds)))
         };
         MEASURED.iter().filter_map(of_format).collect()
     }
@@ -95,13 +104,9 @@ pub fn two_digits(speed: f64) -> String {
     format!("{:.*}", decimals.max(0) as usize, (speed / unit).round() * unit)
 }
 
-/// Sets the format of all matrices of `tape` (the model's recorded program). Returns how many weight bytes one decoded token reads. An embedding
-/// counts as one row, because a token reads only its own row.
-fn bytes_per_token(tape: &mut Tape, format: &'static dyn Format) -> u64 {
-    tape.store_as(format);
-    let read = |m: &MatrixSpec| if m.is_table() { m.row_bytes() } else { m.size_bytes() };
-    let vectors: u64 = tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum();
-    tape.matrices.iter().map(|m| read(m) as u64).sum::<u64>() + vectors
+/// Returns the bytes of all vectors, which are f32 in every weight format.
+fn vector_bytes(tape: &Tape) -> u64 {
+    tape.vectors.iter().map(|v| (v.parts.len() * v.stride() * 4) as u64).sum()
 }
 
 #[cfg(test)]
@@ -115,7 +120,8 @@ mod tests {
 
     #[test]
     fn an_estimate_is_bytes_by_rate_and_words_by_time() {
-        let cost = DecodeCost { bytes_per_token: [("f16", 2_000_000_000), ("i8", 1_000_000_000)].into(), n_words: 1000 };
+        let bytes: BTreeMap<_, _> = [("f16", 2_000_000_000), ("i8", 1_000_000_000)].into();
+        let cost = DecodeCost { bytes_per_token: bytes.clone(), weight_bytes: bytes, n_words: 1000 };
         let found = cost.tokens_per_second(&rates(100.0, 0.0, None));
         assert_eq!(found.into_iter().collect::<Vec<_>>(), [("f16", Some(50.0)), ("i8", Some(100.0))]);
         let slower = cost.tokens_per_second(&rates(100.0, 10.0, Some(1_500_000_000)));
@@ -132,6 +138,17 @@ mod tests {
         }
         // RWKV-7 1.5B reads about 2.8 GB of f16 per token.
         assert!((25.0..40.0).contains(&of("f16")[2]), "{:?}", of("f16"));
+    }
+
+    #[test]
+    fn a_token_reads_its_own_experts_only() {
+        let mut tape = Tape::new();
+        arch::synthetic::named("glm4_moe_lite-flash").unwrap().record(&mut tape);
+        let cost = DecodeCost::of(&mut tape);
+        assert_eq!([cost.weight_bytes["i8"], cost.bytes_per_token["i8"]].map(|bytes| bytes / 100_000_000), [308, 36]);
+        // The whole model must fit the memory.
+        let of = |memory| cost.tokens_per_second(&rates(100.0, 0.0, Some(memory)))["i8"].map(|speed| speed.round());
+        assert_eq!([of(24 << 30), of(32 << 30)], [None, Some(27.0)]);
     }
 
     #[test]

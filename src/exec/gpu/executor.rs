@@ -3,14 +3,14 @@
 
 mod excerpts;
 mod measure;
+mod stages;
 
 use super::ahead::{Ahead, Steps};
 use super::draws::DrawSizes;
 use super::model::GpuModel;
 use super::plan::{Plan, StepSize};
 use super::readback::{Readback, SubmittedWork};
-use super::stream::StreamTurn;
-use super::weights::{Stage, write_rows};
+use super::weights::write_rows;
 use crate::error::{Error, Result};
 use crate::exec::{Excerpt, Executor, Loaded, WordTime, check_length, nothing_begun};
 use crate::quant;
@@ -229,31 +229,9 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Calls `encode` for each stage, and submits all stages but the last. A stage is a range of words that are submitted together. Returns
-    /// the encoder of the last stage. `turn` is the reservation of the buffers for streamed layers, or `None` if no layer is streamed. The
-    /// output head is played only if `with_head` is true.
-    fn play(
-        &mut self,
-        turn: &mut Option<StreamTurn<'_>>,
-        with_head: bool,
-        mut encode: impl FnMut(&mut Self, &Range<usize>) -> Result<wgpu::CommandEncoder>,
-    ) -> Result<wgpu::CommandEncoder> {
-        let model = self.model.clone();
-        let is_played = |s: &&Stage| with_head || !model.section.tape.words[s.words.clone()].iter().all(|w| w.is_head());
-        let mut last: Option<(wgpu::CommandEncoder, Option<usize>)> = None;
-        for stage in model.weights.stages.iter().filter(is_played) {
-            if let Some((encoder, streamed)) = last.take() {
-                let submission = model.device.queue.submit([encoder.finish()]);
-                if let (Some(turn), Some(layer)) = (turn.as_mut(), streamed) {
-                    turn.submitted(layer, submission);
-                }
-            }
-            if let (Some(turn), Some(layer)) = (turn.as_mut(), stage.streamed) {
-                turn.write(&model.device, layer)?;
-            }
-            last = Some((encode(self, &stage.words)?, stage.streamed));
-        }
-        Ok(last.map_or_else(|| self.encoder(), |(encoder, _)| encoder))
+    /// Returns the range of all words.
+    fn all(&self) -> Range<usize> {
+        self.model.section.own.words.clone()
     }
 
     fn encoder(&self) -> wgpu::CommandEncoder {
@@ -263,11 +241,19 @@ impl GpuExecutor {
 
 impl Executor for GpuExecutor {
     fn profile(&mut self, step: &Step) -> Result<Vec<WordTime>> {
-        self.timed(step)
+        self.timed(step, &self.all())
+    }
+
+    fn profile_words(&mut self, step: &Step, words: &Range<usize>) -> Result<Vec<WordTime>> {
+        self.timed(step, words)
     }
 
     fn sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
-        self.mean_sparsity(step)
+        self.mean_sparsity(step, &self.all())
+    }
+
+    fn sparsity_words(&mut self, step: &Step, words: &Range<usize>) -> Result<Option<f64>> {
+        self.mean_sparsity(step, words)
     }
 
     fn n_dispatches(&mut self, step: &Step) -> Result<Option<usize>> {
@@ -277,17 +263,26 @@ impl Executor for GpuExecutor {
     }
 
     fn begin(&mut self, step: &Step) -> Result<()> {
+        self.begin_words(step, &self.all(), &[])
+    }
+
+    fn begin_words(&mut self, step: &Step, words: &Range<usize>, reads: &[Excerpt<'_>]) -> Result<()> {
         self.cancel();
         let size = self.prepare(step, 1)?;
         let (model, with_head) = (self.model.clone(), !step.outputs.is_empty());
         let mut turn = model.weights.turn()?;
-        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
+        let mut encoder = self.play(&mut turn, words, with_head, |own, stage| {
             let mut encoder = own.encoder();
             own.plans[&size].encode_words(&mut encoder, stage, with_head);
             Ok(encoder)
         })?;
+        if !reads.is_empty() {
+            self.pending = Some(self.read_excerpts(encoder, reads)?);
+            return Ok(());
+        }
         let (section, device) = (&model.section, &model.device);
-        self.pending = Some(match section.tape.logits.filter(|_| section.is_last() && with_head) {
+        let is_end = section.is_last() && words.end == section.own.words.end;
+        self.pending = Some(match section.tape.logits.filter(|_| is_end && with_head) {
             Some(var) => {
                 let bytes = step.outputs.len() * section.tape.var_spec(var).stride() * 4;
                 let mut readback = self.readback(bytes)?;
@@ -355,7 +350,7 @@ impl Executor for GpuExecutor {
 
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.cancel();
-        self.pending = Some(self.read_excerpts(excerpts)?);
+        self.pending = Some(self.read_excerpts(self.encoder(), excerpts)?);
         Ok(())
     }
 

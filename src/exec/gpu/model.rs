@@ -10,7 +10,7 @@ use crate::error::Result;
 use crate::exec::load::{FetchedSource, Progress, initial_states, pack_vectors, write_initial};
 use crate::exec::{Executor, Loaded, draws_on_device};
 use crate::quant::PAD;
-use crate::tape::{Capacity, Class, MatrixSpec, PerHandle, Section, Source, State, TOKENS_PER_BLOCK, Tuning};
+use crate::tape::{Capacity, Class, PerHandle, Section, Source, State, TOKENS_PER_BLOCK, Tuning};
 use std::sync::Arc;
 use wgpu::BufferUsages;
 
@@ -42,10 +42,9 @@ impl GpuModel {
     ) -> Result<Arc<GpuModel>> {
         let section = section.into();
         let (tape, own) = (&section.tape, &section.own);
-        let total = tape.matrices[own.matrices.clone()].iter().map(MatrixSpec::size_bytes).sum::<usize>() as u64;
         let early = Early::begin(&device, &section);
         let usage = BufferUsages::STORAGE | BufferUsages::COPY_DST;
-        let mut upload = Upload::new(&device, total, progress);
+        let mut upload = Upload::new(&device, section.size_bytes(), progress);
         let weights = Weights::load(&device, &section, source, &mut upload).await?;
         let mut device_bytes = weights.device_bytes;
         let fetched = FetchedSource::vectors(source, &section).await?;

@@ -70,6 +70,9 @@ impl Plan {
     ) -> Result<Plan> {
         let mut dispatches: Vec<(Dispatch, usize)> = Vec::new();
         let weight_bytes = PerHandle::new(&section.own.words, |i| {
+            if !section.has_word(i) {
+                return Ok(0);
+            }
             let own = cx.tape.words[i].lower(cx);
             let bytes = weight_bytes(cx.tape, &own);
             dispatches.extend(own.into_iter().map(|d| (d, i)));

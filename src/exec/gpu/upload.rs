@@ -61,15 +61,14 @@ impl<'a> Upload<'a> {
     /// Writes a matrix in the layout that the device's kernels read. Returns the targets in order, one per buffer. Each buffer holds a part of the
     /// matrix.
     pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
-        let uploaded = if self.device.caps.in_blocks(spec) {
+        // Each tensor leaves memory as soon as it is written: the experts of a layer are many parts of one matrix.
+        if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {
             self.columns(spec, source)
         } else {
             self.pieces(spec, source)
-        }?;
-        spec.parts.iter().for_each(|part| source.release(&part.tensor));
-        Ok(uploaded)
+        }
     }
 
     /// Writes a matrix row-major, cut into pieces of consecutive rows. Each piece fits a storage binding and has its own target.
@@ -86,6 +85,7 @@ impl<'a> Upload<'a> {
                 if let Some(affine) = affine {
                     self.write(&mut buffer, s.scales * WORD_BYTES, &s.region.place_affine(affine, s.first_row))?;
                 }
+                source.release(&part.tensor);
             }
             buffers.push(buffer);
         }
@@ -140,6 +140,7 @@ impl<'a> Upload<'a> {
             let affine = affine.as_ref().expect("filtered").columns(s.first_row, s.region.units * PAD);
             self.write(buffer, s.scales * WORD_BYTES, &s.region.place_affine(&affine, 0))?;
         }
+        source.release(&part.tensor);
         Ok(buffers)
     }
 
@@ -181,6 +182,7 @@ impl<'a> Upload<'a> {
                 }
                 Ok(())
             })?;
+            source.release(&part.tensor);
         }
         Ok(buffers)
     }

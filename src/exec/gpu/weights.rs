@@ -44,7 +44,8 @@ impl Weights {
         let mut matrices: Vec<Vec<wgpu::Buffer>> = Vec::new();
         for m in resident.matrices {
             let spec = &tape.matrices[m];
-            matrices.push(if is_in_host(&m) { Vec::new() } else { upload.matrix(spec, &*FetchedSource::matrix(source, spec).await?)? });
+            let is_here = !is_in_host(&m) && section.has_matrix(m);
+            matrices.push(if is_here { upload.matrix(spec, &*FetchedSource::matrix(source, spec).await?)? } else { Vec::new() });
             upload.caught_up().await?;
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();

@@ -1,11 +1,13 @@
 //! Parses strategies. An error marks the wrong part of the text.
 
-use super::{DTYPES, Layers, Segment, Strategy, quants};
+use super::{DTYPES, Experts, Layers, Segment, Strategy, quants};
 use crate::error::{Error, Result, short};
 use crate::exec::{DeviceChoice, FloatChoice};
 use std::ops::Range;
 
 const ARROW: &str = "->";
+/// Precedes the place of a segment's experts.
+const COMMA: &str = ",";
 /// Names of `gpu` in strategies that were written for the `rwkv` package.
 const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 
@@ -34,12 +36,13 @@ fn notes(segments: &[Segment], aliases: &[&str]) -> Vec<String> {
         let verb = if aliases.len() == 1 { "means" } else { "mean" };
         notes.push(format!("{} {verb} gpu here; `wingbeat devices` lists the numbers of gpu:N", aliases.join(" and ")));
     }
-    if segments.iter().any(|s| s.quant == Some("i8")) {
+    let of_experts = || segments.iter().filter_map(|s| s.experts.as_ref());
+    if segments.iter().map(|s| s.quant).chain(of_experts().map(|e| e.quant)).any(|quant| quant == Some("i8")) {
         notes.push(
             "i8 is symmetric here, with a scale for every 64 numbers; the i8 of the rwkv package is called i8rc, as in fp16i8rc".into(),
         );
     }
-    if segments.iter().any(|s| s.dtype == FloatChoice::Auto) {
+    if segments.iter().map(|s| s.dtype).chain(of_experts().map(|e| e.dtype)).any(|dtype| dtype == FloatChoice::Auto) {
         notes.push("bf16: weights are stored as f16 if their range allows it, otherwise as f32; sums are in f32".into());
     }
     notes
@@ -57,7 +60,42 @@ impl<'t> StrategyReader<'t> {
         let device = self.device()?;
         let (dtype, quant) = self.dtype()?;
         let layers = self.layers(device == DeviceChoice::Cpu)?;
-        Ok(Segment { device, dtype, quant, layers })
+        let mut segment = Segment { device, dtype, quant, layers, experts: None };
+        let before = self.at;
+        let comma = self.word();
+        if &self.text[comma.clone()] != COMMA {
+            self.at = before;
+            return Ok(segment);
+        }
+        if segment.streams() {
+            let error = self.refuse(comma, "a segment that streams layers has their experts on its own device");
+            return Err(error.hint("leave out the + or the experts"));
+        }
+        segment.experts = Some(self.experts((dtype, quant))?);
+        Ok(segment)
+    }
+
+    /// Reads the place of experts after a comma. `format` is the weight format of the segment, which the experts have unless another is named.
+    fn experts(&mut self, format: (FloatChoice, Option<&'static str>)) -> Result<Experts> {
+        let word = self.word();
+        if !self.text[word.clone()].eq_ignore_ascii_case("experts") {
+            return Err(self.expected("experts and their device after the comma, as in gpu fp16, experts cpu", word));
+        }
+        let device = self.device()?;
+        let before = self.at;
+        let next = self.word();
+        self.at = before;
+        let is_format = !matches!(self.text[next.clone()].chars().next(), None | Some('*' | ',')) && &self.text[next] != ARROW;
+        let (dtype, quant) = if is_format { self.dtype()? } else { format };
+        let layers = match self.layers(false)? {
+            Layers::Share => None,
+            Layers::Fixed(n) => Some(n),
+            Layers::Streamed(_) => {
+                let error = self.refuse(self.at - 1..self.at, "experts on a device of their own cannot be streamed");
+                return Err(error.hint("leave out the +"));
+            }
+        };
+        Ok(Experts { device, dtype, quant, layers })
     }
 
     /// Reads `->` or the end of the text after the segment `last`. Returns `true` for `->`, after which another segment follows.
@@ -66,6 +104,7 @@ impl<'t> StrategyReader<'t> {
         match &self.text[next.clone()] {
             "" => Ok(false),
             ARROW => Ok(true),
+            _ if last.is_some_and(|s| s.experts.is_some()) => Err(self.expected("-> or the end after the experts", next)),
             _ if last.is_some_and(|s| matches!(s.layers, Layers::Share)) => {
                 Err(self.expected("a number of layers (*N or *N+), -> or the end", next))
             }
@@ -136,15 +175,15 @@ impl<'t> StrategyReader<'t> {
         Ok(if streams { Layers::Streamed(n) } else { Layers::Fixed(n) })
     }
 
-    /// Reads the next word: an arrow, or the text up to a space, a `*` or an arrow. Returns an empty range at the end of the text.
+    /// Reads the next word: an arrow, a comma, or the text up to a space, a comma, a `*` or an arrow. Returns an empty range at the end of the text.
     fn word(&mut self) -> Range<usize> {
         let rest = &self.text[self.at..];
         let begin = self.text.len() - rest.trim_ascii_start().len();
         let rest = &self.text[begin..];
-        let ends = |(i, c): (usize, char)| c.is_ascii_whitespace() || i > 0 && (c == '*' || rest[i..].starts_with(ARROW));
-        let len = match rest.starts_with(ARROW) {
-            true => ARROW.len(),
-            false => rest.char_indices().find(|c| ends(*c)).map_or(rest.len(), |(i, _)| i),
+        let ends = |(i, c): (usize, char)| c.is_ascii_whitespace() || i > 0 && (matches!(c, '*' | ',') || rest[i..].starts_with(ARROW));
+        let len = match [ARROW, COMMA].into_iter().find(|sign| rest.starts_with(sign)) {
+            Some(sign) => sign.len(),
+            None => rest.char_indices().find(|c| ends(*c)).map_or(rest.len(), |(i, _)| i),
         };
         self.at = begin + len;
         begin..self.at

@@ -10,7 +10,11 @@ fn placed(text: &str, n_layer: usize) -> Vec<String> {
     let show = |p: PlacedLayers| {
         let quant = p.quant.map_or(String::new(), |q| format!("+{q}"));
         let resident = if p.resident == p.layers.len() { String::new() } else { format!(" {} stay", p.resident) };
-        format!("{} {}{quant} {}..{}{resident}", p.device, p.dtype, p.layers.start, p.layers.end)
+        let experts = p.experts.map_or(String::new(), |e| {
+            let layers = if e.layers == usize::MAX { "all".into() } else { e.layers.to_string() };
+            format!(", experts {} {}{} {layers}", e.device, e.dtype, e.quant.map_or(String::new(), |q| format!("+{q}")))
+        });
+        format!("{} {}{quant} {}..{}{resident}{experts}", p.device, p.dtype, p.layers.start, p.layers.end)
     };
     parse(text).assign(n_layer).unwrap().into_iter().map(show).collect()
 }
@@ -59,6 +63,26 @@ fn layers_are_placed_as_the_package_does() {
 }
 
 #[test]
+fn experts_have_a_place_of_their_own() {
+    for (text, expected) in [
+        ("gpu fp16, experts cpu", &["gpu f16 0..25, experts cpu f16 all"][..]),
+        ("gpu fp16q4_k,experts cpu fp16i8", &["gpu f16+q4_k 0..25, experts cpu f16+i8 all"]),
+        ("gpu fp16i4 , EXPERTS gpu:1 *20", &["gpu f16+i4 0..25, experts gpu:1 f16+i4 20"]),
+        ("gpu fp16 *10, experts cpu fp32 *3 -> cpu fp32", &["gpu f16 0..10, experts cpu f32 3", "cpu f32 10..25"]),
+        (
+            "gpu:0 fp16, experts cpu->gpu:1 fp16, experts cpu",
+            &["gpu:0 f16 0..12, experts cpu f16 all", "gpu:1 f16 12..25, experts cpu f16 all"],
+        ),
+        ("gpu fp16 *30, experts cpu -> gpu:1 fp16, experts cpu", &["gpu f16 0..25, experts cpu f16 all"]),
+    ] {
+        assert_eq!(placed(text, 24), expected, "{text}");
+    }
+    assert_eq!(parse("gpu fp16, experts cpu -> gpu fp16").devices(), ["cpu", "gpu"]);
+    let notes = parse("gpu fp16, experts cpu bf16i8").notes().to_vec();
+    assert!(notes.len() == 2 && notes[0].starts_with("i8 is symmetric") && notes[1].starts_with("bf16: "), "{notes:?}");
+}
+
+#[test]
 fn fewer_layers_than_segments() {
     let text = "gpu:0 fp16 -> gpu:1 fp16 -> gpu:2 fp16 -> cpu fp32";
     assert_eq!(placed(text, 1), ["gpu:2 f16 0..1", "cpu f32 1..2"]);
@@ -82,6 +106,7 @@ fn the_normal_form_is_lower_case_with_one_space() {
     for (text, normal) in [
         ("CUDA:01 FP16I8 *010->Cpu fp32", "gpu:1 fp16i8 *10 -> cpu fp32"),
         ("\t mps  fp16   *0+\n->dml bf16nf4  ", "gpu fp16 *0+ -> gpu bf16nf4"),
+        ("cuda fp16 *4 ,Experts CPU FP16 *03->cpu fp32,experts  cpu fp16i4", "gpu fp16 *4, experts cpu *3 -> cpu fp32, experts cpu fp16i4"),
     ] {
         assert_eq!(parse(text).to_string(), normal);
     }
@@ -160,7 +185,40 @@ fn errors_point_into_the_text() {
             "gpu fp16 *3 + -> cpu fp32\n            ^",
         ),
         ("gpu fp16 *3 *4", "expected -> or the end after the number of layers; found \"*4\"", "gpu fp16 *3 *4\n            ^^"),
-        ("gpu fp16, cpu fp32", "expected one of fp16,", "gpu fp16, cpu fp32\n        ^"),
+        (
+            "gpu fp16, cpu fp32",
+            "expected experts and their device after the comma, as in gpu fp16, experts cpu; found \"cpu\"",
+            "gpu fp16, cpu fp32\n          ^^^",
+        ),
+        (
+            "gpu fp16,",
+            "expected experts and their device after the comma, as in gpu fp16, experts cpu; found the end",
+            "gpu fp16,\n         ^",
+        ),
+        ("gpu fp16, experts", "expected a device", "gpu fp16, experts\n                 ^"),
+        ("gpu fp16, experts fp16", "expected a device", "gpu fp16, experts fp16\n                  ^^^^"),
+        ("gpu fp16, experts cpu i8", "expected a number type", "gpu fp16, experts cpu i8\n                      ^^"),
+        ("gpu fp16, experts cpu *", "expected a number of layers after *", "gpu fp16, experts cpu *\n                       ^"),
+        (
+            "gpu fp16, experts gpu *3+",
+            "experts on a device of their own cannot be streamed",
+            "gpu fp16, experts gpu *3+\n                        ^",
+        ),
+        (
+            "gpu fp16 *3+, experts cpu",
+            "a segment that streams layers has their experts on its own device",
+            "gpu fp16 *3+, experts cpu\n            ^",
+        ),
+        (
+            "gpu fp16, experts cpu, experts cpu",
+            "expected -> or the end after the experts; found \",\"",
+            "gpu fp16, experts cpu, experts cpu\n                     ^",
+        ),
+        (
+            "gpu fp16, experts cpu fp32 x",
+            "expected -> or the end after the experts; found \"x\"",
+            "gpu fp16, experts cpu fp32 x\n                           ^",
+        ),
         ("gpu fp16 → cpu fp32", "expected a number of layers (*N or *N+), -> or the end; found \"→\"", "gpu fp16 → cpu fp32\n         ^"),
         ("cpu fp32 *3+", "cpu segments cannot stream layers: all layers of the CPU are in memory", "cpu fp32 *3+\n           ^"),
         (
@@ -189,9 +247,9 @@ impl Random {
 
 #[test]
 fn random_text_never_panics_and_what_parses_comes_back() {
-    const BITS: [&str; 26] = [
+    const BITS: [&str; 28] = [
         " ", " ", " ", "->", " -> ", "gpu", "gpu:1", "cuda:0", "CPU", "cpu", "mps", "fp16", "fp32", "bf16", "fp16i8", "nf4", "i8rc", "*",
-        "*3", "*0+", "*12", "+", "9", ":", "é", "\u{1b}\t",
+        "*3", "*0+", "*12", "+", "9", ":", "é", "\u{1b}\t", ",", "experts",
     ];
     let mut random = Random(7);
     let mut parsed = 0;
@@ -205,7 +263,8 @@ fn random_text_never_panics_and_what_parses_comes_back() {
                     let (device, dtype) = (BITS[5 + random.below(6)], BITS[11 + random.below(4)]);
                     let layers = ["", " *3", " *0+", " *30"][random.below(4)];
                     let wrong = if random.below(8) == 0 { BITS[random.below(BITS.len())] } else { "" };
-                    format!("{device} {dtype}{layers}{wrong}")
+                    let experts = ["", "", ", experts cpu", ",experts gpu:1 fp16nf4 *2"][random.below(4)];
+                    format!("{device} {dtype}{layers}{experts}{wrong}")
                 })
                 .collect();
             segments.join(["->", " -> "][random.below(2)])

@@ -26,13 +26,12 @@ fn machine(adapters: &[u64], host: u64) -> Machine {
 fn chosen(adapters: &[u64], host: u64) -> String {
     let machine = machine(adapters, host);
     let fitted = fit(&candidates(), &machine).unwrap();
-    holds(&fitted.strategy, &machine);
+    holds(&candidates(), &fitted.strategy, &machine);
     fitted.strategy
 }
 
-/// Checks that `text` is a valid strategy and that every device has room for its layers.
-fn holds(text: &str, machine: &Machine) {
-    let all = candidates();
+/// Checks that `text` is a valid strategy for the model `all` and that every device has room for its layers and experts.
+fn holds(all: &[Candidate], text: &str, machine: &Machine) {
     let strategy = text.parse::<Strategy>().unwrap();
     assert!(strategy.place_notes(24).is_empty() && strategy.notes().iter().all(|n| n.starts_with("i8 is")), "{text}");
     let placed = strategy.assign(24).unwrap();
@@ -78,6 +77,63 @@ fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     assert!(fit(&candidates(), &machine(&[500], 450)).unwrap().why.ends_with("because there is no room to stream"));
     // If a small adapter comes before a large one, the large adapter streams.
     assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
+}
+
+/// Returns a model with experts in three weight formats. In f16, the model has 2 dense layers of 100 MB, 22 layers of 100 MB and 700 MB of experts, of
+/// which a token uses 70 MB, and a head of 300 MB. The sizes of states and activations are the same as in [`candidates`].
+fn with_experts() -> Vec<Candidate> {
+    let candidate = |dtype: &str, percent: u64| {
+        let of = |mb: u64| mb * MB * percent / 100;
+        let layer = |dense: u64, experts: u64| LayerBytes {
+            weights: of(dense + experts),
+            experts: of(experts),
+            idle: of(experts / 10 * 9),
+            slots: MB,
+            ..LayerBytes::default()
+        };
+        let layers = (0..24).map(|i| layer(100, if i < 2 { 0 } else { 700 })).chain([layer(300, 0)]).collect();
+        Candidate { dtype: dtype.into(), footprint: Footprint { layers, scratch: 50 * MB } }
+    };
+    vec![candidate("fp16", 100), candidate("fp16i8", 53), candidate("fp16i4", 29)]
+}
+
+#[test]
+fn experts_that_fit_on_no_adapter_run_on_the_cpu() {
+    let chosen = |adapters: &[u64], host| {
+        let machine = machine(adapters, host);
+        let fitted = fit(&with_experts(), &machine).unwrap();
+        holds(&with_experts(), &fitted.strategy, &machine);
+        fitted.strategy
+    };
+    // In i4, the model has 783 MB of weights outside of experts and 4466 MB of experts, 203 MB in each of 22 layers. States take 25 MB and
+    // activations 50 MB.
+    assert_eq!(chosen(&[5324], 9000), "gpu:0 fp16i4");
+    assert_eq!(chosen(&[5323], 9000), "gpu:0 fp16i4, experts cpu *1");
+    assert_eq!(chosen(&[5121], 9000), "gpu:0 fp16i4, experts cpu *1");
+    assert_eq!(chosen(&[5120], 9000), "gpu:0 fp16i4, experts cpu *2");
+    assert_eq!(chosen(&[1061], 9000), "gpu:0 fp16i4, experts cpu *21");
+    assert_eq!(chosen(&[858], 9000), "gpu:0 fp16i4, experts cpu");
+    // Without room for all weights outside of experts, whole layers run on the CPU.
+    assert!(chosen(&[857], 9000).ends_with(" -> cpu fp16i4"), "{}", chosen(&[857], 9000));
+    // The larger adapter has more of the experts.
+    assert_eq!(chosen(&[1000, 1100], 9000), "gpu:1 fp16i4, experts cpu *21");
+    // Together, two adapters hold all.
+    assert_eq!(chosen(&[4000, 4000], 9000), "gpu:0 fp16i4 *18 -> gpu:1 fp16i4");
+    let why = fit(&with_experts(), &machine(&[858], 9000)).unwrap().why;
+    assert_eq!(why, "4.16 GiB of the experts' weights fit on no GPU and run on the CPU, which takes less time than streaming");
+    // The host has no room for the experts.
+    assert_eq!(fit(&with_experts(), &machine(&[858], 900)).unwrap_err().kind, Kind::Memory);
+}
+
+/// On the CPU, a token reads a tenth of the experts. Streaming copies them all.
+#[test]
+fn only_the_experts_of_a_token_count_as_read() {
+    let mut machine = machine(&[857], 9000);
+    // Streaming reads 4.96 GB at 12 GB/s, the CPU reads 1.02 GB.
+    for (cpu, is_streamed) in [(5e9, false), (0.5e9, true)] {
+        machine.speeds.cpu = cpu;
+        assert_eq!(fit(&with_experts(), &machine).unwrap().strategy.ends_with('+'), is_streamed, "{cpu}");
+    }
 }
 
 #[test]
@@ -130,7 +186,7 @@ fn every_choice_holds() {
             for host in [0, 300, 1000, 4000] {
                 let machine = machine(&of, host);
                 match fit(&candidates(), &machine) {
-                    Ok(fitted) => holds(&fitted.strategy, &machine),
+                    Ok(fitted) => holds(&candidates(), &fitted.strategy, &machine),
                     Err(e) => assert!(of.iter().sum::<u64>() + host < 2000 && e.kind == Kind::Memory, "{of:?} {host}: {e}"),
                 }
             }

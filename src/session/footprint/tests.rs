@@ -78,6 +78,47 @@ fn devices_add_up_their_segments() {
 }
 
 #[test]
+fn experts_count_on_their_own_device() {
+    let (tape, n_layer) = recorded("glm4_moe_lite-4b");
+    let footprint = Footprint::of(&tape, &sizes(1, 1000), &as_assigned);
+    let total = n_layer + 1;
+    // Layer 0 and the head have no experts. A token uses 4 of 64.
+    let sparse = &footprint.layers[1..n_layer];
+    assert!(footprint.layers[0].experts == 0 && footprint.layers[n_layer].experts == 0);
+    assert!(sparse.iter().all(|l| l.experts > l.weights / 2 && l.idle == l.experts / 64 * 60 && *l == sparse[0]), "{:?}", sparse[0]);
+    assert_eq!(footprint.experts(0..total, 2).weights, 2 * sparse[0].experts);
+    assert_eq!(footprint.experts(0..total, usize::MAX).weights, (n_layer as u64 - 1) * sparse[0].experts);
+    let of = |text: &str, footprint: &Footprint| by_device(&text.parse::<Strategy>().unwrap().assign(n_layer).unwrap(), &|_| footprint);
+    let whole = footprint.on_device(0..total, total);
+    for (text, n) in [("gpu fp16, experts cpu", n_layer as u64 - 1), ("gpu fp16, experts cpu fp16i8 *3", 3)] {
+        let [(gpu, rest), (cpu, experts)] = of(text, &footprint).try_into().unwrap();
+        assert_eq!((gpu.as_str(), cpu.as_str()), ("gpu:0", "cpu"));
+        assert_eq!((experts.weights, experts.slots, experts.scratch), (n * sparse[0].experts, 0, footprint.scratch), "{text}");
+        assert_eq!((rest.weights + experts.weights, rest.slots, rest.scratch), (whole.weights, whole.slots, whole.scratch), "{text}");
+    }
+    // Mapped bytes are asked for matrices on the CPU only, and belong to the device of their matrices.
+    let experts_of = |n: usize| n as u64 * sparse[0].experts;
+    for (text, mapped) in [
+        ("gpu fp16, experts cpu", experts_of(n_layer - 1)),
+        ("gpu fp16, experts cpu *2", experts_of(2)),
+        ("gpu fp16", 0),
+        ("gpu:0 fp16, experts gpu:1", 0),
+    ] {
+        let placed = text.parse::<Strategy>().unwrap().assign(n_layer).unwrap();
+        let footprint = footprint.clone().with_mapped(&tape, &placed, &|m| Ok(as_assigned(m))).unwrap();
+        let devices = by_device(&placed, &|_| &footprint);
+        assert_eq!(devices.iter().map(|(_, bytes)| bytes.mapped).sum::<u64>(), mapped, "{text}");
+        assert!(devices.iter().all(|(device, bytes)| bytes.mapped == 0 || device == "cpu" && bytes.weights == 0), "{text}: {devices:?}");
+    }
+    // With the experts on a GPU, the rest of the layers is mapped.
+    let placed = "cpu fp16, experts gpu".parse::<Strategy>().unwrap().assign(n_layer).unwrap();
+    let footprint = footprint.clone().with_mapped(&tape, &placed, &|m| Ok(as_assigned(m))).unwrap();
+    let [(_, rest), (_, experts)] = by_device(&placed, &|_| &footprint).try_into().unwrap();
+    assert_eq!((rest.mapped + rest.weights, experts.mapped), (whole.weights - experts.weights, 0));
+    assert!(rest.mapped > rest.weights, "{rest:?}");
+}
+
+#[test]
 fn mapped_bytes_are_computed_for_layers_on_the_cpu_only() {
     let (tape, n_layer) = recorded("rwkv7-0.1b");
     let asked = Cell::new(0);

@@ -247,3 +247,32 @@ fn written_lists_of_glm_have_every_merge() {
     assert_eq!(of("aaa"), ["a aa", "aa a"]);
     assert_eq!((lists.tokens[283].as_str(), lists.types[283], lists.types[282], lists.types[268]), ("[PAD283]", 5, USER_DEFINED, CONTROL));
 }
+
+/// GLM-4.7's `tokenizer.json` has other special tokens than GLM-4's, and is read by another module.
+#[test]
+fn a_tokenizer_json_of_glm_4_7_is_written() {
+    let mut json = small_bpe();
+    let added = |id: usize, content: &str, special: bool| {
+        serde_json::json!({"id": id, "content": content, "special": special, "normalized": false,
+                           "single_word": false, "lstrip": false, "rstrip": false})
+    };
+    let more = [(267, "[gMASK]", true), (268, "<|user|>", true), (269, "<think>", false)];
+    let first = [(0, "<|endoftext|>", true), (1, "<|padding|>", true)];
+    json["added_tokens"] = first.into_iter().chain(more).map(|(id, content, special)| added(id, content, special)).collect();
+    json["normalizer"] = serde_json::Value::Null;
+    for (ignores_merges, pre) in [(true, "glm4"), (false, "chatglm-bpe")] {
+        json["model"]["ignore_merges"] = ignores_merges.into();
+        let vocab = Vocab::parse(json.to_string().as_bytes()).unwrap();
+        let (lists, back) = written(&vocab, 272);
+        assert_eq!((lists.model, lists.pre), ("gpt2", Some(pre)));
+        let merges: Vec<&str> = json["model"]["merges"].as_array().unwrap().iter().map(|merge| merge.as_str().unwrap()).collect();
+        assert_eq!(lists.merges, merges);
+        assert_eq!(lists.types[266..], [NORMAL, CONTROL, CONTROL, USER_DEFINED, 5, 5]);
+        assert_eq!((back.first_difference(&vocab), back.special("[gMASK]"), back.special("<think>")), (None, Some(267), Some(269)));
+        for text in ["hello hello", "你", "[gMASK]<think>hello"] {
+            assert_eq!(back.encode(text.as_bytes()).unwrap(), vocab.encode(text.as_bytes()).unwrap(), "{text:?}");
+        }
+    }
+    // The vocabulary of another model is not written.
+    assert!(Vocab::parse(small_bpe().to_string().as_bytes()).unwrap().lists(272).is_none());
+}

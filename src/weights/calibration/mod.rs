@@ -9,9 +9,11 @@ mod gguf;
 use crate::error::{Error, Result};
 use crate::weights::read_small;
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
-/// The largest file that is read, in bytes. A file has four bytes per column of each matrix: some 20 MB for the largest published models.
+/// The largest file that is read, in bytes. A file has four bytes per column of each matrix: some 20 MB for the largest published models, and 70 MB for GLM-4.7-Flash,
+/// whose experts have columns of their own.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The importance of the columns of a model's matrices.
@@ -57,6 +59,18 @@ impl ColumnSums {
             Some(x) => Err(Error::file(format!("expected numbers of at least 0, found {x}"))),
             None => Ok(()),
         }
+    }
+
+    /// Returns whether a matrix of the tensor has seen an input.
+    pub(crate) fn has_inputs(&self) -> bool {
+        self.counts.iter().any(|n| *n > 0.0)
+    }
+
+    /// Returns the mean squares of the inputs `range` of all matrices together. The inputs of a matrix that has seen no input have the mean 0.
+    pub(crate) fn means(&self, range: Range<usize>) -> Vec<f32> {
+        let columns = self.squares.len() / self.counts.len();
+        let mean = |i: usize| Some(self.counts[i / columns]).filter(|n| *n > 0.0).map_or(0.0, |n| self.squares[i] / n);
+        range.map(mean).collect()
     }
 }
 
@@ -116,13 +130,16 @@ impl Calibration {
         gguf::write(self, path)
     }
 
-    /// Returns the mean square of each input of a tensor, `[matrices, columns]`, by the tensor's name in GGUF files. Returns `None` if the name is
-    /// missing, or if a matrix of the tensor has seen no input.
+    /// Returns the mean square of each input of a tensor, `[matrices, columns]`, by the tensor's name in GGUF files. The numbers of a matrix that has seen no
+    /// input, such as an expert that no token has used, are 0. Returns `None` if the name is missing, or if all matrices have seen no input.
     pub fn mean_squares(&self, tensor: &str) -> Option<Vec<f32>> {
-        let ColumnSums { squares, counts } = self.sums.get(tensor)?;
-        let columns = squares.len() / counts.len();
-        let of = |(squares, count): (&[f32], &f32)| squares.iter().map(|sum| sum / count).collect::<Vec<_>>();
-        counts.iter().all(|n| *n > 0.0).then(|| squares.chunks_exact(columns).zip(counts).flat_map(of).collect())
+        let sums = self.sums_of(tensor).filter(|sums| sums.has_inputs())?;
+        Some(sums.means(0..sums.squares.len()))
+    }
+
+    /// Returns the sums of a tensor, by its name in GGUF files.
+    pub(crate) fn sums_of(&self, tensor: &str) -> Option<&ColumnSums> {
+        self.sums.get(tensor)
     }
 
     /// Returns the names of the tensors in alphabetical order.

@@ -3,6 +3,8 @@
 //! llama.cpp's converter keeps the order of rows, also of rotated ones. It stores the experts of a layer as one stack, and splits `kv_b_proj` into
 //! stacks of transposed keys and of values. `names::flash` splits the stacks.
 
+pub mod write;
+
 use super::super::located::LocatedTensor;
 use super::glm::{TOP, Values, add_tied_head};
 use super::header::{Header, ListedTensor};
@@ -14,8 +16,8 @@ use std::collections::BTreeSet;
 
 /// The value of `general.architecture`.
 pub const ARCHITECTURE: &str = "deepseek2";
-/// A part of the model's name, in lower case.
-const NAME: &str = "glm-4.7-flash";
+/// The value of `general.basename`. The names of models that were made from GLM-4.7-Flash contain this text, in lower case or upper case.
+const BASENAME: &str = "Glm-4.7-Flash";
 /// The value of `tokenizer.ggml.pre` for the vocabularies of GLM-4 and later.
 const VOCABULARY: &str = "glm4";
 /// The value of `expert_gating_func` for sigmoid.
@@ -79,7 +81,7 @@ pub fn read(header: &Header) -> Result<(Vec<LocatedTensor>, Glm)> {
 fn check_model(values: &Values) -> Result<()> {
     let text = |key: &str| values.metadata.get(key).map_or("", String::as_str);
     let names = ["general.basename", "general.name"].map(text);
-    if !names.iter().any(|name| name.to_lowercase().contains(NAME)) && text("tokenizer.ggml.pre") != VOCABULARY {
+    if !names.iter().any(|name| name.to_lowercase().contains(&BASENAME.to_lowercase())) && text("tokenizer.ggml.pre") != VOCABULARY {
         let found = names.iter().find(|name| !name.is_empty()).map_or("a model without a name".to_string(), |name| short(name, 64));
         return Err(Error::model(format!("of the architecture {ARCHITECTURE}, only GLM-4.7-Flash is supported, found {found}"))
             .hint(super::super::config::DENSE));

@@ -66,11 +66,14 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     Ok((tensors, header.metadata))
 }
 
-/// Returns the name of the tensor that has the same inputs in other GGUF files of the same model: the fused tensor of queries, keys and values, or an
-/// embedding that is also the output matrix.
+/// Returns the name of the tensor that has the same inputs in other GGUF files of the same model: the fused tensor of queries, keys and values, the fused
+/// tensor of the gates and the up matrices of experts, or an embedding that is also the output matrix.
 pub(crate) fn shared_name(name: &str) -> Option<String> {
-    match name.rsplit_once(".attn_") {
-        Some((block, "q.weight" | "k.weight" | "v.weight")) => Some(format!("{block}.attn_qkv.weight")),
-        _ => (name == "output.weight").then(|| "token_embd.weight".to_string()),
+    if let Some((block, "q.weight" | "k.weight" | "v.weight")) = name.rsplit_once(".attn_") {
+        return Some(format!("{block}.attn_qkv.weight"));
     }
+    if let Some((block, "gate_exps.weight" | "up_exps.weight")) = name.rsplit_once(".ffn_") {
+        return Some(format!("{block}.ffn_gate_up_exps.weight"));
+    }
+    (name == "output.weight").then(|| "token_embd.weight".to_string())
 }

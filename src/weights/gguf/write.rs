@@ -80,7 +80,10 @@ pub(in crate::weights) fn describe(input: &Checkpoint) -> Result<GgufModel> {
     let glm = input.metadata().get(GLM).map(|json| Glm::parse(json)).transpose()?;
     // Not a function of the families' trait: a module for browsers then has no writer.
     match &glm {
-        Some(glm) => super::glm::write::model(input, glm),
+        Some(glm) => match &glm.flash {
+            Some(flash) => super::flash::write::model(input, glm, flash),
+            None => super::glm::write::model(input, glm),
+        },
         None => super::rwkv::write::model(input),
     }
 }
@@ -94,11 +97,23 @@ pub(crate) fn check(input: &Checkpoint) -> Result<()> {
     describe(input).map(drop)
 }
 
-/// Returns the names of canonical tensors in GGUF files. The list is empty if llama.cpp has no names for the model's tensors.
-pub(crate) fn names(input: &Checkpoint) -> BTreeMap<String, String> {
+/// The place of a canonical tensor in a GGUF file: matrix `index` of the `of` matrices of the file's tensor `tensor`.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct GgufPlace {
+    pub tensor: String,
+    pub index: usize,
+    pub of: usize,
+}
+
+/// Returns the places of canonical tensors in GGUF files. The list is empty if llama.cpp has no names for the model's tensors.
+pub(crate) fn places(input: &Checkpoint) -> BTreeMap<String, GgufPlace> {
     let tensors = describe(input).map_or_else(|_| Vec::new(), |model| model.tensors);
+    let of_tensor = |t: GgufTensor| {
+        let of = t.sources.len();
+        t.sources.into_iter().enumerate().map(move |(index, source)| (source, GgufPlace { tensor: t.name.clone(), index, of }))
+    };
     // Unused tensors of RWKV-7's first block repeat the next tensor. The name of the used tensor comes later and counts.
-    tensors.into_iter().filter_map(|t| Some((t.sources.into_iter().next()?, t.name))).collect()
+    tensors.into_iter().flat_map(of_tensor).collect()
 }
 
 /// Writes the checkpoint `input` to the GGUF file `out`. `convert` has checked the options and the paths.
@@ -126,6 +141,7 @@ pub(in crate::weights) fn write(input: &Checkpoint, out: &Path, what: &GgufOptio
         ("general.file_type".to_string(), GgufValue::U32(file_type)),
         ("general.quantization_version".to_string(), GgufValue::U32(2)),
     ];
+    values.extend(model.basename.map(|name| ("general.basename".to_string(), text(name))));
     values.extend(model.sizes.iter().map(|(key, value)| (format!("{}.{key}", model.architecture), value.clone())));
     values.extend(content.values.iter().cloned());
     if !values.iter().any(|(key, _)| key == "tokenizer.ggml.model") {
@@ -157,21 +173,48 @@ fn whole_blocks(format: &'static dyn Format, width: usize) -> Option<BlockType> 
 fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>, content: &GgufContent) -> Result<NewTensor<'a>> {
     let float = what.dtype.unwrap_or(DType::F16);
     let width = tensor.shape.last().copied().unwrap_or(1);
-    let format = content.formats.get(&tensor.sources[0]).filter(|_| tensor.precision == Precision::Blocks);
-    let blocks = format.and_then(|format| whole_blocks(*format, width));
+    let format = if tensor.precision == Precision::Blocks { one_format(tensor, content)? } else { None };
+    let blocks = format.and_then(|format| whole_blocks(format, width));
     let dtype = match tensor.precision {
         Precision::Single => DType::F32,
         Precision::Float | Precision::Blocks => blocks.map_or(float, |blocks| blocks.dtype),
     };
-    let importance = content.importance.get(&tensor.sources[0]).cloned();
-    let parts = tensor.sources.iter().map(|name| Part::of(input, name, tensor.swapped, what.lora)).collect::<Result<Vec<_>>>()?;
+    let part = |name: &String| {
+        let importance = content.importance.get(name).cloned();
+        Ok(Part { importance, ..Part::of(input, name, tensor.swapped, what.lora)? })
+    };
+    let parts = tensor.sources.iter().map(part).collect::<Result<Vec<_>>>()?;
+    // The parts of a stack are encoded one after the other, so a layer of experts is never in memory as a whole.
     let data: WriteData<'a> = Box::new(move |out: &mut dyn Write| {
-        parts.iter().try_for_each(|part| match &blocks {
-            Some(blocks) => part.write_blocks(blocks, width, importance.as_deref(), out),
-            None => part.write(dtype, out),
+        parts.iter().try_for_each(|part| {
+            match &blocks {
+                Some(blocks) => part.write_blocks(blocks, width, out),
+                None => part.write(dtype, out),
+            }?;
+            input.release(&part.name);
+            Ok(())
         })
     });
     Ok(NewTensor { name: tensor.name.clone(), dtype, shape: tensor.shape.clone(), data })
+}
+
+/// Returns the format that the parts of a tensor have in common, or `None` if they are floats.
+///
+/// # Errors
+///
+/// `Usage` if the formats of two parts differ.
+fn one_format(tensor: &GgufTensor, content: &GgufContent) -> Result<Option<&'static dyn Format>> {
+    let of = |name: &String| content.formats.get(name).copied();
+    let named = |name: &String| of(name).map_or("floats", |format| format.name());
+    let first = &tensor.sources[0];
+    match tensor.sources.iter().find(|name| named(name) != named(first)) {
+        Some(other) => {
+            let text = format!("the layout gguf has one type for all parts of a tensor, found {} and {}", named(first), named(other));
+            let e = Error::usage(text).field("quant").at(format!("tensor {}", tensor.name));
+            Err(e.hint(format!("give {first} and {other} the same format in `quant`")))
+        }
+        None => Ok(of(first)),
+    }
 }
 
 /// A canonical tensor that is written.
@@ -180,6 +223,8 @@ struct Part<'a> {
     view: View<'a>,
     swapped: bool,
     lora: Option<&'a dyn Adapter>,
+    /// The importance of the columns, or `None` if all weights count alike.
+    importance: Option<Arc<[f32]>>,
 }
 
 impl<'a> Part<'a> {
@@ -189,7 +234,7 @@ impl<'a> Part<'a> {
             Some(trained) => trained?.reshaped(view.shape()).expect("Lora::check compared the shapes"),
             None => view,
         };
-        Ok(Part { name: name.to_string(), view, swapped, lora })
+        Ok(Part { name: name.to_string(), view, swapped, lora, importance: None })
     }
 
     /// Writes the elements as `dtype`, a float type, in the orientation of the file.
@@ -209,7 +254,8 @@ impl<'a> Part<'a> {
     }
 
     /// Writes the elements in blocks, in rows of `width` weights.
-    fn write_blocks(&self, blocks: &BlockType, width: usize, importance: Option<&[f32]>, out: &mut dyn Write) -> Result<()> {
+    fn write_blocks(&self, blocks: &BlockType, width: usize, out: &mut dyn Write) -> Result<()> {
+        let importance = self.importance.as_deref();
         match self.lora.and_then(|lora| lora.merged(&self.name, &self.view, DType::F32)) {
             Some(mut merged) => blocks.encode(width, importance, &mut |sink| merged(sink), out),
             None => blocks.write(&self.view, importance, out),

@@ -75,7 +75,7 @@ pub fn cases() -> Vec<Case> {
     for (n_heads, rotary, width) in [(3, 8, 16), (4, 16, 264), (20, 64, 512)] {
         let mut tape = Tape::new();
         let key_size = rotary + width;
-        let qkv = tape.var("qkv", Rows::Tokens, &[n_heads * key_size, key_size, width]);
+        let qkv = tape.var("qkv", Rows::Tokens, &[n_heads * key_size, key_size]);
         tape.rotary = Some(Rotary { size: rotary, base: 1e6 });
         tape.latent_attention("att", qkv, LatentAttention { n_heads, key_size, value_size: width, scale: 0.0625 });
         cases.push(Case::new(format!("attention/latent/{n_heads}/{key_size}"), tape, steps(), 1e-9));

@@ -4,6 +4,8 @@
 //! values with these weights; then the chunks of a query are combined in their order. So a result depends on no other query, and not on how many threads or which
 //! instructions compute it.
 
+mod in_keys;
+
 use super::Attend;
 use crate::quant::isa::{Body, Isa, LANES, SimdVector};
 use crate::quant::units::Codes;
@@ -26,7 +28,8 @@ const VALUE_VECTORS: usize = 2;
 pub struct CachedSequence<'a> {
     pub of: &'a Attend,
     pub keys: &'a HostCache,
-    pub values: &'a HostCache,
+    /// `None` if the values are the last channels of the keys.
+    pub values: Option<&'a HostCache>,
     /// The blocks of the caches, in the order of the tokens.
     pub blocks: &'a [u32],
     pub isa: Isa,
@@ -125,16 +128,24 @@ impl CachedSequence<'_> {
         let last = queries.n_keys.iter().max().map_or(0, |n| n.div_ceil(TOKENS_PER_BLOCK));
         let blocks = c * CHUNK..last.min((c + 1) * CHUNK);
         match self.keys.is_half() {
-            true => self.isa.with(AddBlocks::<F16> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
-            false => self.isa.with(AddBlocks::<F32> { of: self, queries, blocks, sums: &mut sums, codes: std::marker::PhantomData }),
+            true => self.add_blocks::<F16>(queries, blocks, &mut sums),
+            false => self.add_blocks::<F32>(queries, blocks, &mut sums),
         }
         sums
+    }
+
+    fn add_blocks<C: Codes>(&self, queries: &Queries, blocks: Range<usize>, sums: &mut AttentionSums) {
+        match self.values {
+            Some(values) => self.isa.with(AddBlocks::<C> { of: self, values, queries, blocks, sums, codes: std::marker::PhantomData }),
+            None => self.isa.with(in_keys::AddBlocks::<C> { of: self, queries, blocks, sums, codes: std::marker::PhantomData }),
+        }
     }
 }
 
 /// Adds the keys and values of some blocks to the sums of queries.
 struct AddBlocks<'a, C> {
     of: &'a CachedSequence<'a>,
+    values: &'a HostCache,
     queries: &'a Queries,
     blocks: Range<usize>,
     sums: &'a mut AttentionSums,
@@ -147,14 +158,14 @@ type Scores = [[f32; LANES]; TOKENS_PER_BLOCK / LANES];
 impl<C: Codes> Body for AddBlocks<'_, C> {
     #[inline(always)]
     unsafe fn call<V: SimdVector>(self) {
-        let AddBlocks { of, queries, blocks, sums, .. } = self;
+        let AddBlocks { of, values, queries, blocks, sums, .. } = self;
         let (size, width) = (of.of.of.head_size, of.width());
         let n = queries.n;
         let mut scores: [Scores; MOST_ROWS] = [[[0.0; LANES]; TOKENS_PER_BLOCK / LANES]; MOST_ROWS];
         for b in blocks {
             let first = b * TOKENS_PER_BLOCK;
             let keys = of.keys.head(of.blocks[b], queries.head);
-            let values = of.values.rows_of(of.blocks[b]);
+            let values = values.rows_of(of.blocks[b]);
             for row in (0..n).step_by(ROWS) {
                 // SAFETY: the caller guarantees the CPU's instructions.
                 unsafe { self::scores::<V, C>(keys, &queries.by_channel[row / ROWS * size..][..size], &mut scores[row..]) };

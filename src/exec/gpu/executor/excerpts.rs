@@ -10,12 +10,12 @@ use crate::tape::{TOKENS_PER_BLOCK, Tape};
 const LARGE: usize = 8 << 20;
 
 impl GpuExecutor {
-    /// Submits copies of `excerpts` to buffers that the host can read.
-    pub(super) fn read_excerpts(&mut self, excerpts: &[Excerpt<'_>]) -> Result<PendingWork> {
+    /// Submits `encoder` with copies of `excerpts` to buffers that the host can read.
+    pub(super) fn read_excerpts(&mut self, mut encoder: wgpu::CommandEncoder, excerpts: &[Excerpt<'_>]) -> Result<PendingWork> {
         let tape = self.model.tape().clone();
         let bytes = excerpts.iter().map(|excerpt| size_bytes(excerpt, &tape)).sum();
         let mut readback = self.readback(bytes)?;
-        let (mut encoder, mut to) = (self.encoder(), 0);
+        let mut to = 0;
         for excerpt in excerpts {
             let mut copy = |from: &wgpu::Buffer, at: usize, bytes: usize| {
                 readback.copy(&mut encoder, from, at, bytes, to);

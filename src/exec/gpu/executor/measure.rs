@@ -5,30 +5,35 @@ use super::excerpts::floats;
 use crate::error::{Error, Result};
 use crate::exec::{Loaded, WordTime, mean, share_of_zeros};
 use crate::tape::Step;
+use std::ops::Range;
 use wgpu::BufferUsages;
 
 /// The number of bytes of a timestamp.
 const STAMP: usize = 8;
 
 impl GpuExecutor {
-    /// Implements [`Executor::profile`](crate::exec::Executor::profile).
-    pub(super) fn timed(&mut self, step: &Step) -> Result<Vec<WordTime>> {
+    /// Implements [`Executor::profile_words`](crate::exec::Executor::profile_words).
+    pub(super) fn timed(&mut self, step: &Step, of: &Range<usize>) -> Result<Vec<WordTime>> {
         let device = self.model.device.clone();
         if !device.device.features().contains(wgpu::Features::TIMESTAMP_QUERY) {
             return Err(Error::device("this adapter does not support timestamps").hint("measure without `profile`"));
         }
         let size = self.prepare(step, 1)?;
-        let n = 2 * self.model.section.own.words.len();
+        let n = 2 * of.len().max(1);
         let queries =
             device.device.create_query_set(&wgpu::QuerySetDescriptor { label: None, ty: wgpu::QueryType::Timestamp, count: n as u32 });
         let stamps = device.buffer("timestamps", n * STAMP, BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC)?;
         let (model, with_head, mut words) = (self.model.clone(), !step.outputs.is_empty(), Vec::new());
         let mut turn = model.weights.turn()?;
-        let mut encoder = self.play(&mut turn, with_head, |own, stage| {
+        let mut encoder = self.play(&mut turn, of, with_head, |own, stage| {
             let mut encoder = own.encoder();
             own.plans[&size].encode_timed(&mut encoder, &queries, model.tape(), stage, with_head, &mut words);
             Ok(encoder)
         })?;
+        if words.is_empty() {
+            device.queue.submit([encoder.finish()]);
+            return Ok(words);
+        }
         encoder.resolve_query_set(&queries, 0..2 * words.len() as u32, &stamps, 0);
         let mut ticks: Vec<u64> = Vec::new();
         self.read_now(encoder, &stamps, words.len() * 2 * STAMP, |bytes| {
@@ -41,13 +46,13 @@ impl GpuExecutor {
         Ok(words)
     }
 
-    /// Implements [`Executor::sparsity`](crate::exec::Executor::sparsity).
-    pub(super) fn mean_sparsity(&mut self, step: &Step) -> Result<Option<f64>> {
+    /// Implements [`Executor::sparsity_words`](crate::exec::Executor::sparsity_words).
+    pub(super) fn mean_sparsity(&mut self, step: &Step, words: &Range<usize>) -> Result<Option<f64>> {
         let size = self.prepare(step, 1)?;
         let model = self.model.clone();
         let (tape, mut turn) = (model.tape(), model.weights.turn()?);
         let mut shares = Vec::new();
-        let encoder = self.play(&mut turn, false, |own, stage| {
+        let encoder = self.play(&mut turn, words, false, |own, stage| {
             let (mut encoder, mut played) = (own.encoder(), stage.start);
             for i in stage.clone() {
                 let Some((var, range)) = tape.words[i].sparse_input(tape) else { continue };

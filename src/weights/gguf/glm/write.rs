@@ -40,7 +40,7 @@ pub fn model(input: &Checkpoint, glm: &Glm) -> Result<GgufModel> {
         let shape = input.shape(name).expect("names() lists what shape() finds");
         of(name, shape).ok_or_else(|| unnamed(name).at(input.location()))
     };
-    Ok(GgufModel { architecture, sizes, tensors: input.names().map(tensor).collect::<Result<_>>()? })
+    Ok(GgufModel { architecture, basename: None, sizes, tensors: input.names().map(tensor).collect::<Result<_>>()? })
 }
 
 /// Returns the file's tensor for a canonical tensor, or `None` if llama.cpp has no name for it.

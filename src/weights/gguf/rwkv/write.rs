@@ -43,7 +43,7 @@ pub fn model(input: &Checkpoint) -> Result<GgufModel> {
     for name in input.names() {
         tensors.extend(version.of(name, input).map_err(|e| e.at(input.location()))?);
     }
-    Ok(GgufModel { architecture: version.architecture, sizes: sizes(version, input)?, tensors })
+    Ok(GgufModel { architecture: version.architecture, basename: None, sizes: sizes(version, input)?, tensors })
 }
 
 impl RwkvVersion {

@@ -1,6 +1,10 @@
 //! Files of GLM-4.7-Flash in the form of `transformers`, and files that `convert` writes.
 
 use super::*;
+use crate::quant;
+use crate::weights::gguf::Header;
+use crate::weights::{GgufContent, GgufValue};
+use std::sync::Arc;
 
 /// Returns the `config.json` of a model of 2 layers with 2 heads, whose layer 1 has 4 experts.
 fn flash_config() -> Value {
@@ -109,4 +113,142 @@ fn a_configuration_of_another_flash_is_refused() {
     odd.push(Made { name: "model.layers.1.self_attn.o_proj.bias".into(), shape: vec![C], numbers: vec![0.0; C] });
     let text = open_flash(&odd, json!({})).unwrap_err().to_string();
     assert!(text.contains("o_proj.bias: no supported GLM has this bias"), "{text}");
+}
+
+/// Writes a model as GGUF with F32 floats. `formats` are pairs (part of a name, format). Returns the bytes of the file and the opened file.
+fn as_gguf(input: &Checkpoint, formats: &[(&str, &str)], content: GgufContent) -> Result<(Vec<u8>, Checkpoint)> {
+    let dir = tempdir().unwrap();
+    let out = dir.path().join("out.gguf");
+    let format = |name: &str| formats.iter().find(|(part, _)| name.contains(part)).map(|(_, format)| quant::find(format).unwrap());
+    let formats = input.names().filter_map(|name| Some((name.to_string(), format(name)?))).collect();
+    // The ids that end a text belong to the vocabulary, which the caller of `convert` gives.
+    let values = [("eos", 3), ("eot", 5)].map(|(name, id)| (format!("tokenizer.ggml.{name}_token_id"), GgufValue::U32(id)));
+    let content = GgufContent { values: values.into(), formats, ..content };
+    let what = Conversion { layout: Layout::Gguf, dtype: Some(DType::F32), gguf: Some(&content), ..Conversion::default() };
+    convert(input, &out, &what, &mut |_, _| ())?;
+    Ok((std::fs::read(&out).unwrap(), Checkpoint::open(&out)?))
+}
+
+/// Returns the tensors of a GGUF file: the name, and the type, the shape and the bytes.
+fn listed(file: &[u8]) -> BTreeMap<String, (DType, Vec<usize>, Vec<u8>)> {
+    let header = Header::read(file, file.len() as u64).unwrap();
+    header.tensors().unwrap().into_iter().map(|t| (t.name.to_string(), (t.dtype, t.shape, file[t.bytes].to_vec()))).collect()
+}
+
+#[test]
+fn a_written_gguf_holds_the_same() {
+    for is_stacked in [false, true] {
+        let opened = open_flash(&tensors(is_stacked), json!({})).unwrap();
+        let (file, back) = as_gguf(&opened, &[], GgufContent::default()).unwrap();
+        assert_eq!((said(&back), back.names().collect::<Vec<_>>()), (said(&opened), opened.names().collect()));
+        let numbers = |from: &Checkpoint, name: &str| {
+            let view = from.tensor(name).unwrap();
+            (view.shape().to_vec(), view.to_f32().unwrap())
+        };
+        opened.names().for_each(|name| assert_eq!(numbers(&back, name), numbers(&opened, name), "{name}"));
+
+        let found = listed(&file);
+        let shapes: [(&str, &[usize]); 12] = [
+            ("blk.0.attn_k_b.weight", &[2, 24, 16]),
+            ("blk.0.attn_v_b.weight", &[2, 8, 24]),
+            ("blk.0.attn_kv_a_mqa.weight", &[32, C]),
+            ("blk.1.attn_q_b.weight", &[48, 16]),
+            ("blk.1.attn_q_a_norm.weight", &[16]),
+            ("blk.0.ffn_down.weight", &[C, 40]),
+            ("blk.1.ffn_gate_exps.weight", &[4, 24, C]),
+            ("blk.1.ffn_up_exps.weight", &[4, 24, C]),
+            ("blk.1.ffn_down_exps.weight", &[4, C, 24]),
+            ("blk.1.ffn_up_shexp.weight", &[48, C]),
+            ("blk.1.ffn_gate_inp.weight", &[4, C]),
+            ("blk.1.exp_probs_b.bias", &[4]),
+        ];
+        shapes.iter().for_each(|(name, shape)| assert_eq!(found[*name].1, *shape, "{name}"));
+        assert_eq!(found.len(), 3 + 2 * 10 + 3 + 8);
+        let keys = [
+            ("general.architecture", "deepseek2"),
+            ("general.basename", "Glm-4.7-Flash"),
+            ("deepseek2.block_count", "2"),
+            ("deepseek2.leading_dense_block_count", "1"),
+            ("deepseek2.feed_forward_length", "40"),
+            ("deepseek2.attention.head_count", "2"),
+            ("deepseek2.attention.head_count_kv", "1"),
+            ("deepseek2.attention.q_lora_rank", "16"),
+            ("deepseek2.attention.kv_lora_rank", "24"),
+            ("deepseek2.attention.key_length", "32"),
+            ("deepseek2.attention.value_length", "24"),
+            ("deepseek2.attention.key_length_mla", "24"),
+            ("deepseek2.attention.value_length_mla", "8"),
+            ("deepseek2.rope.dimension_count", "8"),
+            ("deepseek2.expert_count", "4"),
+            ("deepseek2.expert_used_count", "2"),
+            ("deepseek2.expert_shared_count", "2"),
+            ("deepseek2.expert_feed_forward_length", "24"),
+            ("deepseek2.expert_gating_func", "2"),
+            ("deepseek2.expert_weights_norm", "true"),
+            ("deepseek2.vocab_size", "11"),
+        ];
+        keys.iter().for_each(|(key, value)| assert_eq!(back.metadata()[*key], *value, "{key}"));
+    }
+    let without = open_flash(&tensors(false), json!({"n_group": 2, "topk_group": 1})).unwrap();
+    assert_eq!(said(&as_gguf(&without, &[], GgufContent::default()).unwrap().1), said(&without));
+}
+
+#[test]
+fn stacks_are_quantised_matrix_by_matrix() {
+    let opened = open_flash(&tensors(true), json!({})).unwrap();
+    let (file, back) = as_gguf(&opened, &[("_proj", "q8_0"), ("gate.weight", "q8_0")], GgufContent::default()).unwrap();
+    let found = listed(&file);
+    // Rows of 24 weights are no whole blocks, and llama.cpp needs the router as F32.
+    let expected =
+        [("ffn_gate_exps", DType::Q8_0), ("ffn_up_exps", DType::Q8_0), ("ffn_down_exps", DType::F32), ("ffn_gate_inp", DType::F32)];
+    expected.iter().for_each(|(name, dtype)| assert_eq!(found[&format!("blk.1.{name}.weight")].0, *dtype, "{name}"));
+    for name in (0..4).map(|e| format!("model.layers.1.mlp.experts.{e}.up_proj.weight")) {
+        let [ours, theirs] = [&back, &opened].map(|from| from.tensor(&name).unwrap().to_f32().unwrap());
+        // The largest number of a stack is 6143, and neighbouring experts differ by 1536.
+        assert!(ours.iter().zip(&theirs).all(|(a, b)| (a - b).abs() < 6144.0 / 127.0), "{name}");
+    }
+    // Blocks are copied.
+    let again = as_gguf(&back, &[("_proj", "q8_0")], GgufContent::default()).unwrap().0;
+    assert!(listed(&again) == found);
+
+    // The importance of an expert's columns changes this expert alone.
+    let opened = open_flash(&tensors(false), json!({})).unwrap();
+    let name = "model.layers.1.mlp.experts.2.gate_proj.weight";
+    let columns: Arc<[f32]> = (0..C).map(|i| if i % 5 == 0 { 5.0 } else { 0.01 }).collect();
+    let with =
+        |importance| listed(&as_gguf(&opened, &[("_proj", "q4_0")], GgufContent { importance, ..GgufContent::default() }).unwrap().0);
+    let [plain, other] = [BTreeMap::new(), BTreeMap::from([(name.to_string(), columns)])].map(with);
+    let different: Vec<&String> = plain.keys().filter(|name| plain[*name] != other[*name]).collect();
+    assert_eq!(different, ["blk.1.ffn_gate_exps.weight"]);
+    let [plain, other] = [&plain, &other].map(|file| file[different[0]].2.chunks(24 * 18).map(<[u8]>::to_vec).collect::<Vec<_>>());
+    assert_eq!((0..4).filter(|&e| plain[e] != other[e]).collect::<Vec<_>>(), [2]);
+}
+
+#[test]
+fn a_model_that_is_no_whole_gguf_is_refused() {
+    let refusal = |tensors: &[Made], formats: &[(&str, &str)]| {
+        let opened = open_flash(tensors, json!({})).unwrap();
+        let text = as_gguf(&opened, formats, GgufContent::default()).err().map_or("accepted".to_string(), |e| e.to_string());
+        assert!(!text.contains('\n'), "{text}");
+        text
+    };
+    let all = tensors(false);
+    let text = refusal(&all, &[("experts.3.up", "q8_0")]);
+    assert!(
+        text.contains("blk.1.ffn_up_exps.weight") && text.contains("one type for all parts of a tensor, found floats and q8_0"),
+        "{text}"
+    );
+    let without: Vec<Made> = all.iter().filter(|t| !t.name.contains("experts.2.up_proj")).cloned().collect();
+    let text = refusal(&without, &[]);
+    assert!(
+        text.contains("tensor model.layers.1.mlp.experts.2.up_proj.weight: the tensor is missing, and the layout gguf needs it"),
+        "{text}"
+    );
+    let mut more = tensors(false);
+    for name in ["mlp.extra.weight", "mlp.experts.4.up_proj.weight"] {
+        more.push(Made { name: format!("model.layers.1.{name}"), shape: vec![24, C], numbers: vec![0.0; 24 * C] });
+        let text = refusal(&more, &[]);
+        assert!(text.contains(&format!("{name}: the layout gguf has no name for this tensor")), "{text}");
+        more.pop();
+    }
 }

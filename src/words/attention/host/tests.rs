@@ -12,12 +12,13 @@ const N_KEYS: usize = 650;
 /// A model's sizes with random keys, values and queries.
 struct Made {
     of: Attend,
-    caches: [HostCache; 2],
+    keys: HostCache,
+    values: Option<HostCache>,
     blocks: Vec<u32>,
     queries: Vec<f32>,
 }
 
-fn made(of: Attention, (tiles, value_size): (usize, usize), limit: f32, float: Float) -> Made {
+fn made(of: Attention, (tiles, value_size): (usize, usize), limit: f32, in_keys: bool, float: Float) -> Made {
     let mut random = rand_chacha::ChaCha8Rng::seed_from_u64(of.head_size as u64);
     let mut numbers = |n: usize| (0..n).map(|_| random.next_u32() as f32 / u32::MAX as f32 * 2.0 - 1.0).collect::<Vec<f32>>();
     let mut tape = Tape::new();
@@ -35,15 +36,27 @@ fn made(of: Attention, (tiles, value_size): (usize, usize), limit: f32, float: F
         made
     });
     let queries = numbers(N_KEYS * of.n_heads * of.head_size);
-    let of = Attend { of, tiles, value_size, scale: 1.0, limit, qkv, keys, values, splits: qkv, y: qkv, adds: false };
-    Made { of, caches, blocks, queries }
+    let [key_cache, value_cache] = caches;
+    let of = Attend {
+        of,
+        tiles,
+        value_size,
+        scale: 1.0,
+        limit,
+        qkv,
+        keys,
+        values: (!in_keys).then_some(values),
+        splits: qkv,
+        y: qkv,
+        adds: false,
+    };
+    Made { of, keys: key_cache, values: (!in_keys).then_some(value_cache), blocks, queries }
 }
 
 impl Made {
     /// Returns the outputs of `n` tokens after `before` tokens, `[tokens, heads, width]`.
     fn attend(&self, before: usize, n: usize, isa: Isa) -> Vec<f32> {
-        let [keys, values] = &self.caches;
-        let sequence = CachedSequence { of: &self.of, keys, values, blocks: &self.blocks, isa };
+        let sequence = CachedSequence { of: &self.of, keys: &self.keys, values: self.values.as_ref(), blocks: &self.blocks, isa };
         let (heads, width, row) = (self.of.of.n_heads, sequence.width(), self.of.of.n_heads * self.of.of.head_size);
         let mut all = vec![f32::NAN; n * heads * width];
         sequence.attend(
@@ -61,7 +74,12 @@ impl Made {
     fn plain(&self, before: usize, n: usize, float: Float) -> Vec<f64> {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of.of;
         let width = self.of.tiles * self.of.value_size;
-        let [keys, values] = [0, 1].map(|i| self.caches[i].rows(float.format(), &self.blocks, before + n));
+        let rows = |cache: &HostCache| cache.rows(float.format(), &self.blocks, before + n);
+        let keys = rows(&self.keys);
+        let values = match &self.values {
+            Some(values) => rows(values),
+            None => keys.chunks_exact(head_size).flat_map(|k| k[head_size - width..].to_vec()).collect(),
+        };
         let mut all = Vec::new();
         for (i, head) in (0..n).flat_map(|i| (0..n_heads).map(move |head| (i, head))) {
             let (q, at) = (&self.queries[((before + i) * n_heads + head) * head_size..][..head_size], head / (n_heads / n_kv_heads));
@@ -84,16 +102,18 @@ impl Made {
 #[test]
 fn vectors_agree_with_plain_loops_and_with_each_other() {
     let of = |n_heads, n_kv_heads, head_size| Attention { n_heads, n_kv_heads, head_size, padding: 0 };
-    for (of, value, limit) in [
-        (of(4, 2, 16), (1, 16), 0.0),
-        (of(1, 1, 8), (1, 8), 0.0),
-        (of(6, 3, 40), (1, 40), 0.0),
-        (of(20, 1, 64), (1, 64), 0.0),
-        (of(14, 2, 64), (1, 64), 0.0),
-        (of(1, 1, 16), (5, 24), 3.0),
+    for (of, value, limit, in_keys) in [
+        (of(4, 2, 16), (1, 16), 0.0, false),
+        (of(1, 1, 8), (1, 8), 0.0, false),
+        (of(6, 3, 40), (1, 40), 0.0, false),
+        (of(20, 1, 64), (1, 64), 0.0, false),
+        (of(14, 2, 64), (1, 64), 0.0, false),
+        (of(1, 1, 16), (5, 24), 3.0, false),
+        (of(3, 1, 24), (1, 8), 0.0, true),
+        (of(20, 1, 80), (2, 32), 0.0, true),
     ] {
         for float in Float::ALL {
-            let made = made(of, value, limit, float);
+            let made = made(of, value, limit, in_keys, float);
             for (before, n) in [(0, 1), (0, 70), (63, 2), (300, 5), (511, 3), (N_KEYS - 1, 1)] {
                 let found = made.attend(before, n, Isa::best());
                 for (i, (found, want)) in found.iter().zip(made.plain(before, n, float)).enumerate() {

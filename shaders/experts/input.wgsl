@@ -1,0 +1,19 @@
+// The input of a product of experts: rows of x, by the list of experts/sort. Fills the shader slot `input`.
+import package::experts::stack::params;
+
+struct Input {
+    // Stride of a row of x, and the distance between the inputs of two experts of a token, in vectors of 4 floats.
+    x_stride: u32,
+    x_slot: u32,
+    // The number of experts of a token.
+    used: u32,
+}
+
+@group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
+@group(0) @binding(2) var<storage, read> entries: array<u32>; // [T * used]: token * used + index of the expert among those of the token
+
+// Returns where the input of entry i begins, in vectors of 4 floats: at vector `x_at` of the input of the entry's token and expert.
+fn input_at(x_at: u32, i: u32) -> u32 {
+    let input = params.input;
+    return entries[i] / input.used * input.x_stride + entries[i] % input.used * input.x_slot + x_at;
+}
