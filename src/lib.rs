@@ -197,12 +197,8 @@ pub use weights::Calibration;
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}
-    #[doc = include_str!("../docs/chat.md")]
-    mod chat {}
     #[doc = include_str!("../docs/devices.md")]
     mod devices {}
-    #[doc = include_str!("../docs/grammars.md")]
-    mod grammars {}
     #[doc = include_str!("../docs/library.md")]
     mod library {}
 }

@@ -1,11 +1,11 @@
-//! Tests that the table in `docs/safety.md` lists every file with unsafe blocks, and the number of these blocks.
+//! Tests that the table in `tests/unsafe.md` lists every file with unsafe blocks, and the number of these blocks.
 
 use crate::layers::crates;
 use std::collections::BTreeMap;
 
 #[test]
 fn every_unsafe_block_has_its_argument_in_the_docs() {
-    let page = include_str!("../docs/safety.md");
+    let page = include_str!("unsafe.md");
     let table = page.split("## Unsafe blocks").nth(1).expect("the page has the table");
     let mut documented = BTreeMap::new();
     for row in table.lines().filter(|line| line.starts_with("| `")) {

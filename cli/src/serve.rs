@@ -24,7 +24,7 @@ use wingbeat_server::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
 const KEYS: &str = "WINGBEAT_API_KEYS";
 
 const EXAMPLES: &str = "\
-Open http://127.0.0.1:8080 in a browser to chat. docs/server.md describes the API.
+Open http://127.0.0.1:8080 in a browser to chat. docs/api.md describes the API.
 
 API keys come from --key-file (one key per line, as KEY or NAME KEY; the log shows NAME) and from the environment variable WINGBEAT_API_KEYS (separated by commas).
 If the server has keys, requests need the header Authorization: Bearer KEY. Callers with different keys cannot see each other's states.

@@ -146,6 +146,7 @@ macro_rules! pages {
 
 pages! {
     readme "README.md"
+    api "docs/api.md"
     architecture "docs/ARCHITECTURE.md"
     batch "docs/batch.md"
     browser "docs/browser.md"

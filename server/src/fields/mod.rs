@@ -1,6 +1,6 @@
 //! Every field that a request for text can have, in every dialect: done, harmless, ignored with a warning, or refused by name. [`table`] lists the
 //! fields that several endpoints share; the type of an endpoint's body has its own fields. The parser, `/openapi.json` and the table in
-//! docs/server.md are made from both.
+//! `server/fields.md` are made from both.
 
 mod describe;
 mod table;

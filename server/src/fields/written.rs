@@ -1,4 +1,4 @@
-//! Holds the table in docs/server.md to the table in the code.
+//! Holds the table in `server/fields.md` to the table in the code.
 
 use super::{Dialect, Fate, own, table};
 use std::fmt::Write;
@@ -14,7 +14,7 @@ const NAMES: [(Dialect, &str); Dialect::ALL.len()] = [
     (Dialect::Options, "options"),
 ];
 
-const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/server.md");
+const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/fields.md");
 const BEGIN: &str = "<!-- fields: made by the test the_page_lists_every_field -->\n";
 const END: &str = "<!-- fields: end -->\n";
 
@@ -36,7 +36,7 @@ fn written() -> String {
     for (name, at) in own_of_types {
         let _ = writeln!(page, "| `{name}` | {} | done, or refused with the reason |", dialects(|other| at.contains(&other)));
     }
-    page += "| sampler settings ([list](sampling.md)) | all but ollama | done |\n";
+    page += "| sampler settings ([list](../docs/sampling.md)) | all but ollama | done |\n";
     for row in table::ROWS {
         let what = match row.fate {
             Fate::Done(_, about) => format!("done: {}", lower(about)),

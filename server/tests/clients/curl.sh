@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs one curl line or more per endpoint. WINGBEAT_URL is the address of the server. The lines of docs/server.md are run by `make test-docs`.
+# Runs one curl line or more per endpoint. WINGBEAT_URL is the address of the server. The lines of docs/api.md are run by `make test-docs`.
 set -euo pipefail
 url=$WINGBEAT_URL
 passed=0 failed=0

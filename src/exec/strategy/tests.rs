@@ -198,7 +198,7 @@ fn errors_point_into_the_text() {
         ("gpu fp16, experts", "expected a device", "gpu fp16, experts\n                 ^"),
         ("gpu fp16, experts fp16", "expected a device", "gpu fp16, experts fp16\n                  ^^^^"),
         ("gpu fp16, experts cpu i8", "expected a number type", "gpu fp16, experts cpu i8\n                      ^^"),
-        ("gpu fp16, experts cpu *0", "expected the experts of at least 1 layer", "gpu fp16, experts cpu *0\n                        ^"),
+        ("gpu fp16, experts cpu *0", "expected the experts of at least 1 layer", "gpu fp16, experts cpu *0\n                       ^"),
         ("gpu fp16, experts cpu *", "expected a number of layers after *", "gpu fp16, experts cpu *\n                       ^"),
         (
             "gpu fp16, experts gpu *3+",
