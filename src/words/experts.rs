@@ -61,6 +61,10 @@ impl Experts {
         tape.var_spec(self.routed.chosen).columns[0]
     }
 
+    fn n_experts(&self, tape: &Tape) -> usize {
+        tape.matrix_spec(self.gate).parts.len()
+    }
+
     fn matrix(&self, mode: Mode) -> Matrix {
         match mode {
             Mode::Gate => self.gate,
@@ -117,7 +121,7 @@ impl Experts {
     /// Returns, for each expert, its tokens: pairs of a token and the index of the expert among those of the token.
     fn by_expert(&self, host: &Host) -> Vec<Vec<(usize, usize)>> {
         let n_used = self.n_used(&host.tape);
-        let mut tokens = vec![Vec::new(); host.tape.matrix_spec(self.gate).parts.len()];
+        let mut tokens = vec![Vec::new(); self.n_experts(&host.tape)];
         for (t, row) in host.var(self.routed.chosen).chunks_exact(host.stride(self.routed.chosen)).enumerate().take(host.step.tokens.len())
         {
             row[..n_used].iter().enumerate().for_each(|(j, e)| tokens[*e as usize].push((t, j)));

@@ -32,17 +32,17 @@ impl Sorted {
 impl Experts {
     /// Returns whether the kernels for many tokens compute the step.
     pub fn sorts(&self, cx: &Lowering<'_>) -> bool {
-        let n_experts = cx.tape.matrix_spec(self.gate).parts.len();
-        cx.caps.class == Class::Groups && !cx.caps.batch_invariant && cx.tokens * self.n_used(cx.tape) >= LEAST * n_experts
+        let has_enough = cx.tokens * self.n_used(cx.tape) >= LEAST * self.n_experts(cx.tape);
+        cx.caps.class == Class::Groups && !cx.caps.batch_invariant && has_enough
     }
 
     /// Returns the dispatches for many tokens.
     pub fn lower_sorted(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
+        let per_expert = cx.tokens * self.n_used(cx.tape) / self.n_experts(cx.tape);
         let mut dispatches = Vec::new();
         let mut sorted_for = 0;
         for mode in [Mode::Gate, Mode::Up, Mode::Down] {
             let spec = cx.tape.matrix_spec(self.matrix(mode));
-            let per_expert = cx.tokens * self.n_used(cx.tape) / spec.parts.len();
             for (index, piece) in spec.pieces(cx.caps.max_binding).iter().enumerate() {
                 let shape = Shape::choose(cx, spec, piece, per_expert);
                 if sorted_for != shape.tokens {
@@ -58,11 +58,10 @@ impl Experts {
 
     /// Returns the dispatch that lists the entries by expert, for tiles of `tokens` entries.
     fn sort(&self, cx: &Lowering<'_>, tokens: usize) -> Dispatch {
-        let n_experts = cx.tape.matrix_spec(self.gate).parts.len();
         Dispatch {
             shader: "experts/sort",
             modules: vec![],
-            constants: vec![("EXPERTS", n_experts as u32), ("TILE_TOKENS", tokens as u32)],
+            constants: vec![("EXPERTS", self.n_experts(cx.tape) as u32), ("TILE_TOKENS", tokens as u32)],
             params: vec![("used", self.n_used(cx.tape).into()), ("chosen_stride", cx.tape.var_spec(self.routed.chosen).stride().into())],
             bindings: vec![
                 ("chosen", Binding::Var(self.routed.chosen)),
