@@ -197,8 +197,6 @@ pub use weights::Calibration;
 mod pages {
     #[doc = include_str!("../README.md")]
     mod readme {}
-    #[doc = include_str!("../docs/devices.md")]
-    mod devices {}
     #[doc = include_str!("../docs/library.md")]
     mod library {}
 }

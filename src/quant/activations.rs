@@ -17,7 +17,7 @@ pub enum Activations {
     Float,
 }
 
-/// With weights of at most this number of bits, rounded activations add at most a tenth to the loss (docs/quantisation.md).
+/// With weights of at most this number of bits, rounded activations add at most a tenth to the loss (benches/results/2026-11-28-loss.md).
 const FEW_BITS: usize = 6;
 
 impl Activations {

@@ -18,6 +18,9 @@ pub enum Scaling {
 }
 
 /// The direction of the blocks of weights that share a scale: along a row or along a column. It determines the layout of the scales.
+///
+/// The value matrix of an RWKV's ffn has blocks along columns on every device, if a format has one scale per 64 weights: GPUs read this matrix by
+/// columns, to skip inputs that are zero, and its weights must be the same on the CPU.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Axis {
     /// A block has consecutive weights of one row. The scales are `[rows, blocks per row, items per block]`.

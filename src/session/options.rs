@@ -185,6 +185,18 @@ pub struct Device {
 }
 
 /// Consecutive layers of a model, and the device that runs them.
+///
+/// ```no_run
+/// use wingbeat::low_level::exec::DeviceChoice;
+/// use wingbeat::{Options, PartOn};
+///
+/// let mut options = Options::default();
+/// options.parts = vec![
+///     PartOn { device: "gpu:0".parse()?, layers: 0..12, resident: 12, experts: None },
+///     PartOn { device: DeviceChoice::Cpu, layers: 12..25, resident: 13, experts: None },
+/// ];
+/// # Ok::<(), wingbeat::error::Error>(())
+/// ```
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PartOn {
     /// The device. Each part opens its device again, even if two parts name the same device.

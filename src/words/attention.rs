@@ -3,7 +3,7 @@
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
 //!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]` on the host, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
 //! T is the number of tokens, H the number of query heads, G the number of key heads, D the number of channels per head. Source: GLM, arXiv
-//! 2406.12793.
+//! 2406.12793. The host computes a table of the angles of all positions, because sin and cos of shaders are wrong by 5e-4 at far positions.
 //!
 //! The attention of RWKV-7b limits its scores and has one head, whose values are wider than its keys:
 //!

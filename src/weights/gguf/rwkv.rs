@@ -1,5 +1,5 @@
 //! Maps the tensors of GGUF files of RWKV-6, RWKV-7 and their relatives in the body of Qwen2 to the official tensors: changes names and orientation, splits fused tensors, and undoes
-//! rescaling (the division of some matrices by powers of two).
+//! rescaling (the division of some matrices by powers of two, for engines whose residual stream is f16). Here it is f32, and undoing is exact.
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
