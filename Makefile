@@ -21,7 +21,7 @@ PARTS   ?=
 export CARGO
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-docs test-page test-serve web test-web wheel wheel-free-threaded test-python soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
+.PHONY: help demo test test-docs book test-page test-serve web test-web wheel wheel-free-threaded test-python soak test-all lint check-portable bench gpu-compile gpu-check dist dist-check picture fuzz deny clean
 
 help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
@@ -41,6 +41,9 @@ test-docs: ## run the examples of the README and of docs/, compare their output,
 	@tools/setup.sh compiler
 	$(CARGO) test --quiet --doc -- pages
 	@tools/test.sh docs::
+
+book: ## make a book of the README and of docs/ in target/book, with search; needs mdbook and python3
+	@tools/book.py
 
 test-page: ## test the chat page of `serve` in Chromium against a mock server; needs node 20
 	@tools/test-page.sh
