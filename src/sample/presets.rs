@@ -42,6 +42,8 @@ const PRESETS: &[Preset] = &[
         },
     },
     Preset { name: "glm", origin: "GLM-4 under transformers", sampling: Sampling::glm },
+    Preset { name: "glm-4.7", origin: "recommended for GLM-4.7", sampling: Sampling::glm47 },
+    Preset { name: "glm-4.7-tools", origin: "recommended for GLM-4.7 with tools", sampling: Sampling::glm47_tools },
     Preset { name: "greedy", origin: "always the most likely token", sampling: || Sampling::greedy(0) },
     Preset {
         name: "creative",

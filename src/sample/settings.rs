@@ -117,6 +117,11 @@ impl Sampling {
         Sampling { top_p: 0.95, ..Self::plain(Order::Hf) }
     }
 
+    /// Returns the settings that the authors of GLM-4.7 recommend for conversations with tools.
+    pub fn glm47_tools() -> Self {
+        Sampling { temperature: 0.7, ..Self::plain(Order::Hf) }
+    }
+
     /// Returns the defaults of Qwen2.5's chat models (`generation_config.json`), without their penalty of repetitions.
     pub fn qwen() -> Self {
         Sampling { temperature: 0.7, top_p: 0.8, top_k: 20, ..Self::plain(Order::Hf) }

@@ -60,6 +60,12 @@ impl GenerationConfig {
         GenerationConfig { do_sample: true, temperature, top_p, top_k, min_p, repetition_penalty: repeat_penalty, order, ..penalties }
     }
 
+    /// Returns these settings with the penalties, the temperature and the filters of `sampling`.
+    pub fn with_sampling(&self, sampling: &Sampling) -> Self {
+        let GenerationConfig { max_length, max_new_tokens, ref eos, ref stop_strings, seed, .. } = *self;
+        GenerationConfig { max_length, max_new_tokens, eos: eos.clone(), stop_strings: stop_strings.clone(), seed, ..Self::of(sampling) }
+    }
+
     /// Returns the defaults of transformers' `generate`, which is greedy. Only `max_length` is GLM's, because transformers' default is 20 tokens.
     fn transformers() -> Self {
         GenerationConfig {

@@ -68,11 +68,11 @@ const MAX_TOKENS: usize = 4096;
 
 impl Format {
     /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. Other
-    /// formats of lines become `g1-tools-short`, although their models were not trained with tools. A G1 format of messages changes to the sampler
-    /// settings for tools. Other formats are unchanged.
+    /// formats of lines become `g1-tools-short`, although their models were not trained with tools. A format of messages for G1 or for GLM-4.7 changes
+    /// to the sampler settings for tools; a GLM-4.7 does not if its checkpoint has settings of its own. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
-        let is_rwkv = matches!(&self.kind, FormatKind::Messages(options) if options.template.family() == Family::Rwkv);
+        let family = if let FormatKind::Messages(options) = &self.kind { Some(options.template.family()) } else { None };
         match (&self.kind, self.thinking) {
             (FormatKind::Lines(_), Some(thinking)) => {
                 let tools = Format { has_bos: self.has_bos, ..format("g1-tools", Style::Tools, None, self.profiles) };
@@ -82,8 +82,14 @@ impl Format {
                 let tools = format("g1-tools-short", Style::Short, None, self.profiles);
                 tools.with_thinking(Thinking::Off).expect("the format has thoughts")
             }
-            (FormatKind::Messages(options), _) if is_rwkv && !self.is_for_tools => {
-                let generation = generation(&self.profiles, Profile::Tools);
+            (FormatKind::Messages(options), _) if !self.is_for_tools => {
+                let generation = match family {
+                    Some(Family::Rwkv) => generation(&self.profiles, Profile::Tools),
+                    Some(Family::Glm47) if options.generation.sampling() == Sampling::glm47() => {
+                        options.generation.with_sampling(&Sampling::glm47_tools())
+                    }
+                    _ => return self,
+                };
                 let kind = FormatKind::Messages(Box::new(Messages { template: options.template.clone(), generation }));
                 Format { kind, is_for_tools: true, ..self }
             }

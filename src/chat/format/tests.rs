@@ -240,3 +240,18 @@ fn a_glms_template_has_thoughts_on_and_off() {
     }
     assert!(format.with_bos(true).is_err());
 }
+
+#[test]
+fn tools_change_the_sampling_of_a_glm_47_that_has_no_settings_of_its_own() {
+    let format = |generation| {
+        let messages = Messages { template: Arc::new(Glm47 { thinks: true }), generation };
+        Format::of_kind(FormatKind::Messages(Box::new(messages))).for_tools()
+    };
+    let generation = GenerationConfig { eos: vec![7], max_length: 99, ..GenerationConfig::of(&Sampling::glm47()) };
+    let tools = format(generation.clone());
+    assert_eq!((tools.settings().sampling, tools.settings().chat_len_max), (Sampling::preset("glm-4.7-tools").unwrap(), 99));
+    let FormatKind::Messages(messages) = &tools.kind else { panic!("a format of messages") };
+    assert_eq!(messages.generation.eos, [7]);
+    let own = GenerationConfig { temperature: 0.5, ..generation };
+    assert_eq!(format(own.clone()).settings().sampling, own.sampling());
+}
