@@ -3,10 +3,10 @@
 
 use crate::support::{Golden, check_official, check_states, devices, kernel_cases, logits_of, made, nmse, options};
 use std::path::Path;
-use wingbeat::low_level::arch::{Arwkv7, Base, Blueprint, Qrwkv6, QwenBody, Ranks};
+use wingbeat::low_level::arch::{Arwkv7, Base, Blueprint, LerpOrder, LerpRanks, Qrwkv6, QwenBody, Ranks};
 use wingbeat::low_level::session::{GgufVocab, Model, ModelSource, Options, convert_gguf};
 use wingbeat::low_level::tensor::DType;
-use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, read_safetensors, write_safetensors};
+use wingbeat::low_level::weights::{Checkpoint, Conversion, Layout, NewTensor, convert, read_safetensors, write_safetensors};
 
 /// A model of seeded weights, with its official logits.
 struct Made {
@@ -22,10 +22,11 @@ fn all() -> Vec<Made> {
         QwenBody { base: Base { n_vocab: 40, ..published.base }, stop_ids: vec![1] }
     };
     let arwkv7 = |g, is_normed| Arwkv7 { body: body(64), ranks: Ranks { w: 8, a: 9, v: 7, g }, is_normed };
+    let lerps = LerpRanks { mix: 6, decay: 8, order: LerpOrder::OFFICIAL };
     let models: [(&str, Box<dyn Blueprint>); 3] = [
         ("arwkv7", Box::new(arwkv7(10, true))),
         ("arwkv7-bare", Box::new(arwkv7(0, false))),
-        ("qrwkv6", Box::new(Qrwkv6 { body: body(32), n_kv_head: 2, mix_rank: 6, decay_rank: 8, has_bias: true })),
+        ("qrwkv6", Box::new(Qrwkv6 { body: body(32), n_kv_head: 2, lerps, has_bias: true })),
     ];
     let made = |(name, blueprint)| Some(Made { name, blueprint, golden: Golden::of_made(&format!("made-{name}"))? });
     models.into_iter().filter_map(made).collect()
@@ -71,51 +72,75 @@ fn a_gguf_file_has_the_same_logits() {
     }
 }
 
-/// A folder of `RwkvHybridForCausalLM` has Qwen2's names, a configuration with Qwen2's number of heads, and tensors that the model does not use.
+/// Returns a tensor's name and bytes in a folder of Hugging Face. Outside of the time mix, the names are Qwen2's.
+fn of_hugging_face(name: &str, bytes: &[u8], is_qrwkv6: bool) -> (String, Vec<u8>) {
+    let end = [("blocks.", "model.layers."), ("emb.", "model.embed_tokens."), ("head.", "lm_head."), ("ln_out.", "model.norm.")];
+    let mut pairs = vec![(".ln1.", ".input_layernorm."), (".ln2.", ".post_attention_layernorm.")];
+    pairs.extend([(".ffn.gate.", ".mlp.gate_proj."), (".ffn.up.", ".mlp.up_proj."), (".ffn.down.", ".mlp.down_proj.")]);
+    if is_qrwkv6 {
+        pairs.extend([(".receptance.", ".q_proj."), (".key.", ".k_proj."), (".value.", ".v_proj."), (".output.", ".o_proj.")]);
+    }
+    pairs.push((".att.", if is_qrwkv6 { ".self_attn." } else { ".self_attn.time_mixer." }));
+    let begun = end.iter().find_map(|(ours, theirs)| Some(format!("{theirs}{}", name.strip_prefix(ours)?))).unwrap_or(name.into());
+    let renamed = pairs.iter().fold(begun, |name, (ours, theirs)| name.replace(ours, theirs));
+    // Ours are in the order w, k, v, r, g; theirs in the order r, k, v, w, g. Rows of w1 have 6 numbers of each lerp, w2 has one matrix per lerp.
+    let row = match name.rsplit('.').next() {
+        Some("time_maa_w1") => 2 * 5 * 6,
+        Some("time_maa_w2") => bytes.len(),
+        _ => return (renamed, bytes.to_vec()),
+    };
+    let in_order = |row: &[u8]| [3, 1, 2, 0, 4].map(|i| row[i * row.len() / 5..][..row.len() / 5].to_vec()).concat();
+    (renamed, bytes.chunks(row).flat_map(in_order).collect())
+}
+
+/// Folders of Hugging Face have Qwen2's names, a configuration with Qwen2's number of heads, and, for ARWKV-7, tensors that the model does not use.
 #[test]
 fn a_folder_of_hugging_face_has_the_same_logits() {
-    for Made { name, blueprint, golden } in all().into_iter().filter(|made| made.name.starts_with("arwkv7")) {
+    for Made { name, blueprint, golden } in all() {
+        let is_qrwkv6 = name == "qrwkv6";
         let folder = tempfile::tempdir().unwrap();
         let (path, theirs) = (folder.path().join("made.safetensors"), folder.path().join("theirs"));
         made::write(&*blueprint, &path);
         std::fs::create_dir(&theirs).unwrap();
         let bytes = std::fs::read(&path).unwrap();
         let (tensors, _) = read_safetensors(&bytes).unwrap();
-        let renamed = |name: &str| {
-            let name = name.replace("blocks.", "model.layers.").replace("emb.weight", "model.embed_tokens.weight");
-            let name =
-                name.replace(".ln1.", ".input_layernorm.").replace(".ln2.", ".post_attention_layernorm.").replace("ln_out.", "model.norm.");
-            let name = ["gate", "up", "down"]
-                .iter()
-                .fold(name, |name, part| name.replace(&format!(".ffn.{part}."), &format!(".mlp.{part}_proj.")));
-            name.replace(".att.", ".self_attn.time_mixer.").replace("head.weight", "lm_head.weight")
-        };
-        let entry = |name: String, shape: &[usize], bytes: &[u8]| {
-            let bytes = bytes.to_vec();
+        let entry = |name: String, shape: &[usize], bytes: Vec<u8>| {
             let data =
                 move |out: &mut dyn std::io::Write| out.write_all(&bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
             NewTensor { name, dtype: DType::F16, shape: shape.to_vec(), data: Box::new(data) }
         };
-        let mut written: Vec<NewTensor<'_>> = tensors.iter().map(|(name, t)| entry(renamed(name), &t.1, t.2)).collect();
+        let mut written: Vec<NewTensor<'_>> = tensors
+            .iter()
+            .map(|(name, t)| {
+                let (name, bytes) = of_hugging_face(name, t.2, is_qrwkv6);
+                entry(name, &t.1, bytes)
+            })
+            .collect();
         // Layer 0 has a value residual that it does not use, and all layers have x_g.
-        written.extend([("v0", vec![1, 1, 128]), ("v1", vec![128, 7]), ("v2", vec![7, 128])].map(|(part, shape)| {
+        let unused = if is_qrwkv6 { vec![] } else { vec![("v0", vec![1, 1, 128]), ("v1", vec![128, 7]), ("v2", vec![7, 128])] };
+        written.extend(unused.into_iter().map(|(part, shape)| {
             let n: usize = shape.iter().product();
-            entry(format!("model.layers.0.self_attn.time_mixer.{part}"), &shape, &vec![60; 2 * n])
+            entry(format!("model.layers.0.self_attn.time_mixer.{part}"), &shape, vec![60; 2 * n])
         }));
         if name == "arwkv7-bare" {
-            written.extend((0..3).map(|i| entry(format!("model.layers.{i}.self_attn.time_mixer.x_g"), &[1, 1, 128], &[60; 256])));
+            written.extend((0..3).map(|i| entry(format!("model.layers.{i}.self_attn.time_mixer.x_g"), &[1, 1, 128], vec![60; 256])));
         }
         write_safetensors(&theirs.join("model.safetensors"), &Default::default(), written, &mut |_, _| ()).unwrap();
         let config = r#"{"model_type": "rwkv_hybrid", "architectures": ["RwkvHybridForCausalLM"], "hidden_size": 128, "intermediate_size": 200,
             "num_hidden_layers": 3, "vocab_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "num_wkv_heads": 2, "head_size": 64,
             "head_size_divisor": 8, "rms_norm_eps": 1e-6, "eos_token_id": 1, "wkv_version": 7, "tie_word_embeddings": false}"#;
-        std::fs::write(theirs.join("config.json"), config).unwrap();
+        let config_of_qrwkv6 = r#"{"model_type": "rwkv6qwen2", "architectures": ["RWKV6Qwen2ForCausalLM"], "hidden_size": 128, "intermediate_size": 200,
+            "num_hidden_layers": 3, "vocab_size": 40, "num_attention_heads": 4, "num_key_value_heads": 2, "attention_hidden_size": 128,
+            "lora_rank_tokenshift": 6, "lora_rank_decay": 8, "rms_norm_eps": 1e-6, "eos_token_id": 1, "tie_word_embeddings": false}"#;
+        std::fs::write(theirs.join("config.json"), if is_qrwkv6 { config_of_qrwkv6 } else { config }).unwrap();
         let model = open(&theirs, &options("cpu"));
-        assert_eq!((model.facts().architecture, &model.facts().stop_ids), ("arwkv7", &vec![1]));
+        assert_eq!((model.facts().architecture, &model.facts().stop_ids), (blueprint.facts().architecture, &vec![1]));
         let expected = logits_of(&open(&path, &options("cpu")), &golden.tokens);
         assert!(logits_of(&model, &golden.tokens) == expected, "{name}");
+        let [gguf, converted] = ["made.gguf", "converted.safetensors"].map(|file| folder.path().join(file));
+        convert(&Checkpoint::open(&theirs).unwrap(), &converted, &Conversion::default(), &mut |_, _| ()).unwrap();
+        assert!(logits_of(&open(&converted, &options("cpu")), &golden.tokens) == expected, "{name}, converted");
         // llama.cpp's file has no x_g without a gate.
-        let gguf = folder.path().join("made.gguf");
         let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
         convert_gguf(&Checkpoint::open(&theirs).unwrap(), &gguf, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap();
         let x_g = Checkpoint::open(&gguf).unwrap().names().any(|name| name.ends_with(".x_g"));

@@ -26,6 +26,7 @@ pub use glm_flash::GlmFlash;
 pub use glm4::Glm4;
 pub use purpose::{Purpose, Task};
 pub use qrwkv6::Qrwkv6;
+pub use rwkv6::{LerpOrder, LerpRanks};
 pub use qwen::QwenBody;
 pub use rwkv4::Rwkv4;
 pub use rwkv5::{Bonus, Rwkv5};

@@ -17,7 +17,7 @@
 
 use super::detect::dims;
 use super::qwen::{self, QwenBody};
-use super::rwkv6::{self, DECAY, GATE, Projected};
+use super::rwkv6::{self, DECAY, GATE, LerpOrder, LerpRanks, Projected};
 use super::stack::Layer;
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
@@ -33,10 +33,8 @@ pub struct Qrwkv6 {
     pub body: QwenBody,
     /// The number of heads of keys and values.
     pub n_kv_head: usize,
-    /// The rank of W1_m and W2_m, the low-rank pair of each lerp.
-    pub mix_rank: usize,
-    /// The rank of D1 and D2, the low-rank pair of the decay.
-    pub decay_rank: usize,
+    /// The low-rank pairs of the lerps and of the decay. Hugging Face folders have another order of the lerps than GGUF files.
+    pub lerps: LerpRanks,
     /// True if the projections r, k and v have biases.
     pub has_bias: bool,
 }
@@ -78,9 +76,10 @@ impl Architecture for Qrwkv6Arch {
             let text = format!("expected heads of keys that divide the {n_head} heads, found {n_kv_head} heads of keys");
             return Err(Error::model(text).at("blocks.0.att.key.weight"));
         }
-        let [mix_rank, decay_rank] = rwkv6::ranks(shapes)?;
+        let [mix, decay] = rwkv6::ranks(shapes)?;
+        let lerps = LerpRanks { mix, decay, order: LerpOrder::read(shapes)? };
         let has_bias = ["receptance", "key", "value"].iter().any(|name| shapes.has_att(&format!("{name}.bias")));
-        Ok(Box::new(Qrwkv6 { body: QwenBody::read(shapes, n_head)?, n_kv_head, mix_rank, decay_rank, has_bias }))
+        Ok(Box::new(Qrwkv6 { body: QwenBody::read(shapes, n_head)?, n_kv_head, lerps, has_bias }))
     }
 
     fn sizes(&self) -> &'static [&'static str] {
@@ -88,8 +87,9 @@ impl Architecture for Qrwkv6Arch {
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
+        let lerps = LerpRanks { mix: 64, decay: 128, order: LerpOrder::OFFICIAL };
         let body = (size == "32b").then(|| QwenBody::published(64, 5120, 27648, 128))?;
-        Some(Box::new(Qrwkv6 { body, n_kv_head: 8, mix_rank: 64, decay_rank: 128, has_bias: true }))
+        Some(Box::new(Qrwkv6 { body, n_kv_head: 8, lerps, has_bias: true }))
     }
 }
 
@@ -101,6 +101,7 @@ impl Blueprint for Qrwkv6 {
     fn metadata(&self) -> BTreeMap<String, String> {
         let mut metadata = self.body.metadata();
         metadata.insert(HEAD_SIZE.into(), self.body.base.head_size.to_string());
+        metadata.extend(self.lerps.order.metadata());
         metadata
     }
 
@@ -128,10 +129,10 @@ impl Qrwkv6 {
         };
         let gate = Projected { matrix: l.matrix("gate"), activation: Activation::Sigmoid, bias: None };
         let projected = [biased("receptance", base.n_att), biased("key", keys), biased("value", keys), gate];
-        let proj = rwkv6::project(t, base, l, x, [self.mix_rank, self.decay_rank], projected);
+        let proj = rwkv6::project(t, base, l, x, self.lerps, projected);
 
         let bias = t.vectors(base.n_att, vec![vector(l.name("att.time_decay"))]);
-        let decay = (l.expand("time_decay_w2", self.decay_rank), bias, DECAY);
+        let decay = (l.expand("time_decay_w2", self.lerps.decay), bias, DECAY);
         let state = l.wkv_state(t);
         let group = base.n_head() / self.n_kv_head;
         let y = t.wkv_linear(proj, WkvLinear { head_size: base.head_size, group, decay, gate: GATE, state });

@@ -30,6 +30,7 @@ use super::stack::{Base, Layer, seven_halves};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var, VectorPart};
+use crate::weights::LERP_ORDER;
 use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 
 /// The sizes of an RWKV-6 model.
@@ -42,8 +43,8 @@ pub struct Rwkv6 {
     pub decay_rank: usize,
 }
 
-/// The five lerps of the time mix, in the order in which `time_maa_w1` and `time_maa_w2` store their weights.
-#[derive(Debug, Clone, Copy)]
+/// The five lerps of the time mix.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Mix {
     W,
     K,
@@ -55,6 +56,16 @@ enum Mix {
 impl Mix {
     const ALL: [Mix; 5] = [Mix::W, Mix::K, Mix::V, Mix::R, Mix::G];
 
+    fn letter(self) -> char {
+        match self {
+            Mix::W => 'w',
+            Mix::K => 'k',
+            Mix::V => 'v',
+            Mix::R => 'r',
+            Mix::G => 'g',
+        }
+    }
+
     /// Returns the name of the tensor m_m, a vector: the part of this lerp's weights that does not depend on the token.
     fn tensor(self) -> &'static str {
         match self {
@@ -64,6 +75,38 @@ impl Mix {
             Mix::R => "time_maa_r",
             Mix::G => "time_maa_g",
         }
+    }
+}
+
+/// The order in which `time_maa_w1` and `time_maa_w2` store the weights of the lerps.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LerpOrder([Mix; 5]);
+
+impl LerpOrder {
+    /// RWKV-6's order.
+    pub const OFFICIAL: LerpOrder = LerpOrder(Mix::ALL);
+
+    /// Reads the order from the metadata. Without an entry, the order is the official one.
+    ///
+    /// # Errors
+    ///
+    /// `Model` if the entry is not the five letters in some order.
+    pub fn read(shapes: &dyn Shapes) -> Result<LerpOrder> {
+        let Some(text) = shapes.metadata(LERP_ORDER) else { return Ok(LerpOrder::OFFICIAL) };
+        let order: Vec<Mix> = text.chars().filter_map(|letter| Mix::ALL.into_iter().find(|mix| mix.letter() == letter)).collect();
+        let is_whole = text.chars().count() == 5 && Mix::ALL.iter().all(|mix| order.contains(mix));
+        let order = <[Mix; 5]>::try_from(order).ok().filter(|_| is_whole);
+        let wrong = || Error::model(format!("expected the letters wkvrg in some order as metadata value {LERP_ORDER}, found {text:?}"));
+        order.map(LerpOrder).ok_or_else(wrong)
+    }
+
+    /// Returns the entry of the metadata, or `None` for the official order, which needs none.
+    pub fn metadata(self) -> Option<(String, String)> {
+        (self != LerpOrder::OFFICIAL).then(|| (LERP_ORDER.into(), self.0.map(Mix::letter).iter().collect()))
+    }
+
+    fn index(self, mix: Mix) -> usize {
+        self.0.iter().position(|of| *of == mix).expect("the order has all lerps")
     }
 }
 
@@ -117,7 +160,7 @@ impl Rwkv6 {
         let projected =
             [("receptance", Activation::None), ("key", Activation::None), ("value", Activation::None), ("gate", Activation::Silu)]
                 .map(|(name, activation)| Projected { matrix: l.matrix(name), activation, bias: None });
-        let proj = project(t, base, l, x, [self.mix_rank, self.decay_rank], projected);
+        let proj = project(t, base, l, x, LerpRanks { mix: self.mix_rank, decay: self.decay_rank, order: LerpOrder::OFFICIAL }, projected);
 
         // w = exp(−exp(w0 + D2 tanh(D1 X_w)))
         let w0 = t.vectors(a, vec![l.att("time_decay")]);
@@ -144,11 +187,27 @@ pub struct Projected {
     pub bias: Option<VectorPart>,
 }
 
+/// The low-rank pairs of the lerps and of the decay.
+#[derive(Debug, Clone, Copy)]
+pub struct LerpRanks {
+    /// The rank of W1_m and W2_m.
+    pub mix: usize,
+    /// The rank of D1 and D2.
+    pub decay: usize,
+    /// The order of the lerps.
+    pub order: LerpOrder,
+}
+
 /// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x) of the
-/// previous token. `ranks` are the ranks of the lerps and of the decay. QRWKV-6 has the same projections.
-pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, [mix_rank, decay_rank]: [usize; 2], projected: [Projected; 4]) -> Var {
-    let of =
-        |(Projected { matrix, activation, bias }, mix): (Projected, Mix)| Projection { part: matrix, mix: mix as usize, activation, bias };
+/// previous token. QRWKV-6 has the same projections.
+pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRanks, projected: [Projected; 4]) -> Var {
+    let LerpRanks { mix: mix_rank, decay: decay_rank, order } = ranks;
+    let of = |(Projected { matrix, activation, bias }, mix): (Projected, Mix)| Projection {
+        part: matrix,
+        mix: order.index(mix),
+        activation,
+        bias,
+    };
     let mut projections: Vec<Projection> = projected.into_iter().zip([Mix::R, Mix::K, Mix::V, Mix::G]).map(of).collect();
     let decay = Projected { matrix: l.reduce("time_decay_w1", decay_rank), activation: Activation::Tanh, bias: None };
     projections.push(of((decay, Mix::W)));
@@ -157,7 +216,7 @@ pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, [mix_rank, deca
         rank: mix_rank,
         w1: l.name("att.time_maa_w1"),
         w2: l.name("att.time_maa_w2"),
-        mixes: t.vectors(base.n_embd, Mix::ALL.map(|mix| l.att(mix.tensor())).into()),
+        mixes: t.vectors(base.n_embd, order.0.map(|mix| l.att(mix.tensor())).into()),
     };
     let shift = l.att_shift(t);
     t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift)

@@ -47,7 +47,7 @@ mod tests;
 pub mod write;
 
 pub use calibration::{Calibration, ColumnSums};
-pub use config::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, STOP_IDS, ids};
+pub use config::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, STOP_IDS, ids};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;
@@ -223,6 +223,7 @@ impl Checkpoint {
             (None, None) => None,
         };
         let (slots, style) = names::canonical(tensors, &facts, is_tied, glm.as_ref().map(|(_, glm)| glm))?;
+        metadata.extend(names::metadata(&slots, style));
         for (name, slot) in &slots {
             slot.check(&maps).map_err(|e| e.at(format!("tensor {name}")))?;
         }

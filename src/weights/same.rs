@@ -163,7 +163,7 @@ fn the_configuration_is_read_and_checked() {
     assert!(refusal(json!({"hidden_size": 16})).contains("the configuration sets hidden_size to 16, but emb.weight has 8"));
     assert!(refusal(json!({"vocab_size": 65536})).contains("the configuration sets vocab_size to 65536, but emb.weight has 11"));
     assert!(refusal(json!({"num_hidden_layers": 3})).contains("the configuration sets num_hidden_layers to 3, but the file has 2"));
-    assert!(refusal(json!({"model_type": "rwkv6qwen2"})).contains("rwkv6qwen2"));
+    assert!(refusal(json!({"model_type": "rwkv7qwen3"})).contains("rwkv7qwen3"));
     assert!(refusal(json!({"layer_norm_epsilon": 0.0})).contains("epsilon"));
     assert!(refusal(json!({"hidden_size": "x".repeat(2 << 20)})).contains("at most 1048576 bytes"));
     put(&dir, "config.json", b"[[[");

@@ -21,6 +21,8 @@ pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
 pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 /// The metadata key for the head size of models whose tensors do not determine it.
 pub const HEAD_SIZE: &str = "wingbeat.head_size";
+/// The metadata key for the order of the lerps in `time_maa_w1` and `time_maa_w2`, as five letters. Without this key, the order is `wkvrg`.
+pub const LERP_ORDER: &str = "wingbeat.lerp_order";
 /// The metadata key for the ids of tokens that end a text, with commas between them. Models with an RWKV vocabulary do not have this key.
 pub const STOP_IDS: &str = "wingbeat.stop_ids";
 
@@ -150,7 +152,7 @@ mod tests {
         for name in ["rwkv", "rwkv5", "rwkv6", "rwkv7", "RWKV7", "rwkv7_fla", "rwkv_v6", "rwkv-x070", "rwkv5-world", "rwkv_hybrid"] {
             parse(format!(r#"{{"model_type":"{name}"}}"#).as_bytes()).unwrap();
         }
-        let others = ["llama", "qwen2", "rwkv6qwen2", "arwkv7", "rwkv7_hybrid", "rwkv7llama", "mamba", ""];
+        let others = ["llama", "qwen2", "arwkv7", "rwkv7_hybrid", "rwkv7llama", "mamba", ""];
         for name in others.into_iter().chain(["GLM", "glm4_5"]) {
             let text = refusal(&format!(r#"{{"model_type":"{name}"}}"#));
             assert!(

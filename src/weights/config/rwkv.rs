@@ -60,7 +60,11 @@ impl ModelConfig for RwkvConfig {
         let rows = |name: &str| shapes.matrix(name).map(|s| s[0]);
         let gate = "blocks.0.ffn.gate.weight";
         let is_in_qwen = rows(gate).is_some();
-        let (att, ffn) = ("blocks.0.att.key.weight", if is_in_qwen { gate } else { "blocks.0.ffn.key.weight" });
+        // A QRWKV-6 has fewer heads of keys than of receptance.
+        let [att, ffn] = match is_in_qwen {
+            true => ["blocks.0.att.receptance.weight", gate],
+            false => ["blocks.0.att.key.weight", "blocks.0.ffn.key.weight"],
+        };
         agree("attention_hidden_size", self.attention_hidden_size, rows(att), att)?;
         agree("intermediate_size", self.intermediate_size, rows(ffn), ffn)?;
         agree("num_hidden_layers", self.num_hidden_layers, shapes.n_layer(), "the file")?;
@@ -69,7 +73,7 @@ impl ModelConfig for RwkvConfig {
         let mut metadata = BTreeMap::new();
         if is_in_qwen {
             agree("head_size", self.head_size, r_k.map(|s| s[1]), "blocks.0.att.r_k")?;
-            return self.in_qwen();
+            return self.in_qwen(shapes);
         }
         if let Some(eps) = self.norm_eps.or(self.layer_norm_epsilon) {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
@@ -102,8 +106,9 @@ impl ModelConfig for RwkvConfig {
 }
 
 impl RwkvConfig {
-    /// Returns the metadata of a model in the body of Qwen2. Its `num_attention_heads` counts the heads of the Qwen2 from which the model was made.
-    fn in_qwen(&self) -> Result<BTreeMap<String, String>> {
+    /// Returns the metadata of a model in the body of Qwen2. Its `num_attention_heads` counts the heads of the Qwen2 from which the model was made. The time mix
+    /// of a QRWKV-6 has as many heads.
+    fn in_qwen(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         let mut metadata = BTreeMap::new();
         if let Some(eps) = self.rms_norm_eps {
             metadata.insert(LAYER_NORM_EPS.to_string(), number(eps)?);
@@ -111,7 +116,10 @@ impl RwkvConfig {
         if let Some(divisor) = self.head_size_divisor {
             metadata.insert(GROUP_NORM_EPS.to_string(), number((divisor * divisor) as f64 * 1e-5)?);
         }
-        if let Some(size) = self.head_size {
+        let is_qrwkv6 = shapes.matrix("blocks.0.att.time_maa_w1").is_some();
+        let width = if is_qrwkv6 { shapes.matrix("blocks.0.att.receptance.weight").map(|s| s[0] as u64) } else { None };
+        let of_heads = width.zip(self.num_attention_heads).filter(|(width, n)| *n > 0 && width.is_multiple_of(*n)).map(|(width, n)| width / n);
+        if let Some(size) = self.head_size.or(of_heads) {
             metadata.insert(HEAD_SIZE.to_string(), size.to_string());
         }
         let ids = match &self.eos_token_id {
@@ -133,10 +141,9 @@ fn number(eps: f64) -> Result<String> {
     Ok(narrow.to_string())
 }
 
-/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types, and for `rwkv_hybrid`, the type of ARWKV-7. Returns false for other hybrids,
-/// such as `rwkv6qwen2`.
+/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types, and for the types of ARWKV-7 and QRWKV-6. Returns false for other hybrids.
 pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
-    if model_type == "rwkv_hybrid" {
+    if ["rwkv_hybrid", "rwkv6qwen2"].contains(&model_type) {
         return true;
     }
     let lower = model_type.to_lowercase();

@@ -26,6 +26,8 @@ pub struct GgufTensor {
     pub shape: Vec<usize>,
     /// True if the file stores the last two dimensions of each source swapped.
     pub swapped: bool,
+    /// The order in which the file stores equal parts of the elements: the indices of these parts in the source. Empty for one part.
+    pub order: Vec<usize>,
     /// The possible types of the elements.
     pub precision: Precision,
 }
@@ -45,7 +47,7 @@ impl GgufTensor {
     /// Returns the tensor for one canonical tensor that keeps its shape. A tensor with one dimension is F32, a matrix may have blocks.
     pub fn kept(name: String, source: &str, shape: Vec<usize>) -> GgufTensor {
         let precision = if shape.len() > 1 { Precision::Blocks } else { Precision::Single };
-        GgufTensor { name, sources: vec![source.to_string()], shape, swapped: false, precision }
+        GgufTensor { name, sources: vec![source.to_string()], shape, swapped: false, order: vec![], precision }
     }
 }
 

@@ -184,8 +184,17 @@ fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>,
         Ok(Part { importance, ..Part::of(input, name, tensor.swapped, what.lora)? })
     };
     let parts = tensor.sources.iter().map(part).collect::<Result<Vec<_>>>()?;
+    let order = tensor.order.clone();
     // The parts of a stack are encoded one after the other, so a layer of experts is never in memory as a whole.
     let data: WriteData<'a> = Box::new(move |out: &mut dyn Write| {
+        if !order.is_empty() {
+            let mut bytes = Vec::new(); // a low-rank matrix, which is small
+            parts.iter().try_for_each(|part| part.write(dtype, &mut bytes))?;
+            let size = bytes.len() / order.len();
+            return order.iter().try_for_each(|&i| {
+                out.write_all(&bytes[i * size..][..size]).map_err(|e| Error::io(e, Path::new("output")))
+            });
+        }
         parts.iter().try_for_each(|part| {
             match &blocks {
                 Some(blocks) => part.write_blocks(blocks, width, out),

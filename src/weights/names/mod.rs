@@ -34,7 +34,7 @@ pub(super) enum NameStyle {
     Decoder,
     /// Names of RWKV-7 in flash-linear-attention, where a low-rank pair is two Linear layers.
     Fla,
-    /// Names of ARWKV-7 in its Hugging Face folders.
+    /// Names of ARWKV-7 and QRWKV-6 in their Hugging Face folders.
     Hybrid,
     /// Names of ChatGLM's own code, where q, k and v are one fused tensor.
     ChatGlm,
@@ -90,6 +90,11 @@ pub(super) fn canonical(
         Some(pair) => Err(Error::file("two tensors have this name").at(format!("tensor {}", pair[0].0))),
         None => Ok((slots, style)),
     }
+}
+
+/// Returns the metadata that follow from the style of names in a file.
+pub(super) fn metadata(slots: &[(String, TensorSlot)], style: NameStyle) -> Option<(String, String)> {
+    if style == NameStyle::Hybrid { hybrid::metadata(slots) } else { None }
 }
 
 /// Returns the tensors that an adapter of an RWKV model changes, as [`rwkv`] does. The names of a few matrices may not show their style. Then the first

@@ -119,7 +119,7 @@ fn stacked(input: &Checkpoint, name: String, sources: Vec<String>) -> Result<Ggu
         }
     }
     let shape = vec![sources.len(), first[0], first[1]];
-    Ok(GgufTensor { name, sources, shape, swapped: false, precision: Precision::Blocks })
+    Ok(GgufTensor { name, sources, shape, swapped: false, order: vec![], precision: Precision::Blocks })
 }
 
 /// Returns the metadata of a model, without the architecture's name in the keys.

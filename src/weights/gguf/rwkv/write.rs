@@ -4,7 +4,7 @@ use super::super::model::{GgufModel, GgufTensor, Precision, matrix, size, unname
 use super::super::value::GgufValue;
 use super::{Heads, IN_QWEN, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
 use crate::error::{Error, Result};
-use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, layer_of};
+use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, layer_of};
 
 /// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this one.
 const CONTEXT: usize = 1 << 20;
@@ -12,6 +12,10 @@ const CONTEXT: usize = 1 << 20;
 const GROUP_NORM: f32 = 64e-5;
 /// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the others with the type of the large matrices.
 const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2"];
+
+/// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order [`LERP_LETTERS`].
+const LERPS: [&str; 2] = ["time_mix_w1", "time_mix_w2"];
+const LERP_LETTERS: &str = "wkvrg";
 
 /// Describes a checkpoint of one of these models.
 ///
@@ -86,11 +90,13 @@ impl RwkvVersion {
             Heads if self.unused.is_empty() => (shape, false, Precision::Single),
             Heads => (vec![len], false, Precision::Single),
         };
+        let order = lerp_order(input);
         let tensor = |stem: &str| GgufTensor {
             name: format!("blk.{block}.{stem}.weight"),
             sources: vec![official.to_string()],
             shape: shape.clone(),
             swapped,
+            order: if LERPS.contains(&stem) { order.clone() } else { vec![] },
             precision,
         };
         // llama.cpp needs v0 to v2 in block 0, too, but does not use them. Its converter stores a0 to a2 under these names.
@@ -114,8 +120,14 @@ impl RwkvVersion {
         let found = sources[..n].to_vec();
         let shape = vec![found.len(), 1, 1, width];
         let name = format!("blk.{block}.time_mix_lerp_fused.weight");
-        Ok(GgufTensor { name, sources: found, shape, swapped: false, precision: Precision::Single })
+        Ok(GgufTensor { name, sources: found, shape, swapped: false, order: vec![], precision: Precision::Single })
     }
+}
+
+/// Returns the indices of the lerps in the checkpoint, in the order of the file. Returns an empty list if the orders are equal.
+fn lerp_order(input: &Checkpoint) -> Vec<usize> {
+    let Some(order) = input.metadata().get(LERP_ORDER).filter(|order| *order != LERP_LETTERS) else { return vec![] };
+    LERP_LETTERS.chars().filter_map(|letter| order.chars().position(|of| of == letter)).collect()
 }
 
 /// Returns a shape with its last two dimensions swapped.
