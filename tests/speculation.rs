@@ -2,7 +2,7 @@
 
 mod beside;
 
-use crate::support::{adapter, caps, goldens, made, options, runs_all, tiny, unwatched};
+use crate::support::{Golden, adapter, caps, goldens, made, options, root, runs_all, tiny, unwatched};
 use std::collections::HashMap;
 use wingbeat::constrain::{Follower, Grammar, Pieces};
 use wingbeat::engine::{Engine, EngineOptions, Event, Request, Rules};
@@ -31,6 +31,7 @@ fn models(options: &mut Options, each: &mut dyn FnMut(&str, Model)) {
     let mut sources: Vec<(&str, ModelSource)> = goldens().map(|tiny| (tiny.name, tiny.source())).collect();
     sources.push(("rwkv7a", written("a.safetensors", None)));
     sources.push(("rwkv7b", written("b.safetensors", Some(DeepAttention::PUBLISHED))));
+    sources.extend(Golden::of_made("flash").map(|_| ("flash", ModelSource::Path(root().join("tests/models/flash")))));
     for (name, source) in &sources {
         each(name, Model::load(source, options, &mut |_, _| ()).unwrap());
     }
