@@ -12,9 +12,16 @@ check('an answer streams, and its numbers are shown', {}, async ({ page }) => {
   const answer = await ask(page, 'light');
   assert.notEqual((await answer.locator('.body').last().innerText()).trim(), '');
   assert.match(await answer.locator('.meta').innerText(), /\d+ tokens?[\s\S]*prompt \d+, \d+ cached/);
-  assert.match(await page.locator('#speed svg').getAttribute('aria-label'), /^Tokens per second: average [\d.]+, highest [\d.]+$/);
+  // the plot of a short answer would show chance only
+  assert.match(await page.locator('#speed').textContent(), /^[\d.]+ tokens\/s on average\d+ tokens?$/);
+  assert.equal(await page.locator('#speed svg').count(), 0);
   assert.equal(await page.locator('h1').innerText(), 'light');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
+});
+
+check('a long answer has a plot of its speed', { ...needsMock, mock: { delay: 3 } }, async ({ page }) => {
+  await ask(page, 'long');
+  assert.match(await page.locator('#speed svg').getAttribute('aria-label'), /^Tokens per second: average [\d.]+, highest [\d.]+$/);
 });
 
 check('text appears before the answer ends', needsMock, async ({ page }) => {
