@@ -8,7 +8,7 @@ import { showExamples } from './examples.js';
 import * as keys from './keys.js';
 import * as map from './map.js';
 import { messageActions } from './messages.js';
-import { closeOver, showBranches } from './panels.js';
+import { closeOver } from './panels.js';
 import * as running from './running.js';
 import { settingsDialog } from './settings.js';
 import * as speed from './speed.js';
@@ -33,7 +33,6 @@ const showList = () => conversations.show(c.id, running, actions);
 
 const show = () => {
   thread.show(c, running.of(c.id), actions);
-  showBranches(tree.hasBranches(c));
   map.show(c, (id) => {
     actions.select(id);
     closeOver();

@@ -71,6 +71,7 @@ check('regenerate and edit make branches, which controls and the tree select', {
   await ended(page);
   assert.deepEqual(await texts(page, 'article.user .text'), ['first', 'changed']);
   assert.equal(await place(page, 'user').innerText(), '2/2');
+  await page.locator('#aside-open').click();
   assert.equal(await page.locator('[role=treeitem]').count(), 7);
 
   await page.locator('article.user').last().getByRole('button', { name: 'Previous branch' }).click();

@@ -40,6 +40,7 @@ check('a conversation is downloaded and uploaded with its branches', {}, async (
   assert.equal(JSON.parse(content).nodes.length, 3);
   await page.locator('#upload-file').setInputFiles({ name: 'a.json', mimeType: 'application/json', buffer: Buffer.from(content) });
   await page.waitForFunction(() => document.querySelectorAll('#list li').length === 2);
+  await page.locator('#aside-open').click();
   assert.equal(await page.locator('[role=treeitem]').count(), 3);
   for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation']]) {
     await page.locator('#upload-file').setInputFiles({ name: 'b.json', mimeType: 'application/json', buffer: Buffer.from(text) });
@@ -132,12 +133,13 @@ check('a changed answer is a branch, and is sent with the next message', needsMo
   assert.equal(server.requests[1].messages[1].content, 'A better answer.');
 });
 
-check('the panel of branches opens with the first branch, at the current one', needsMock, async ({ page }) => {
+check('the panel of branches opens when the user opens it, at the current branch', needsMock, async ({ page }) => {
   await ask(page, 'one');
-  assert.equal(await page.locator('#aside').isVisible(), false);
   for (let i = 0; i < 14; i += 1) await ask(page, `message ${i}`);
   await page.getByRole('button', { name: 'Regenerate' }).last().click();
   await ended(page);
+  assert.equal(await page.locator('#aside').isVisible(), false);
+  await page.locator('#aside-open').click();
   assert.ok(await page.locator('#branches').isVisible());
   const inView = () =>
     page.evaluate(() => {
