@@ -2,7 +2,7 @@
 //
 //   node server/tests/page/mock.mjs [--port 8090] [--key KEY] [--delay MILLISECONDS] [--to URL]
 //
-// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `brackets`, `hebrew`, `tasks`, `prefill`, `queue`, `cut`,
+// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `wide`, `table`, `formula`, `brackets`, `hebrew`, `tasks`, `prefill`, `queue`, `cut`,
 // `refuse`, `break`, `drop`, `long`; anything else is a plain answer. With --to, the files of the page are from this folder, and the server at URL answers the requests.
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
@@ -21,6 +21,7 @@ const MEMORY =
   'An RWKV model keeps one state of fixed size. Each token changes the state a little: old facts fade, new facts are written.\n\nThat is why the thousandth token costs as much as the first, and why a saved state is small enough to keep one for each branch of this conversation.';
 
 const TABLE = 'Three drinks:\n\n| Drink | Caffeine (mg) | Served |\n|:---|---:|:---:|\n| Coffee | 95 | hot |\n| Tea | 47 | hot |\n| Water | 0 | cold |\n\nSo **water** is the calmest, says [a source](https://example.org/drinks).';
+const WIDE = `\`\`\`python\nx = "${'a long line of code '.repeat(20)}"\n\`\`\`\n\n|${' Column_of_the_table |'.repeat(8)}\n|${'---|'.repeat(8)}\n|${' value |'.repeat(8)}\n\nThe end.`;
 const FORMULA = 'The roots of $x^2 - 5x + 6 = 0$ follow from\n\n$$\nx = \\frac{5 \\pm \\sqrt{25 - 24}}{2}\n$$\n\nso \\(x = 2\\) or \\(x = 3\\). It costs $5 and not $10.';
 const BRACKETS = 'A matrix and a sum:\n\n$$\n\\left( \\begin{matrix} a & b \\\\ c & d \\\\ e & f \\end{matrix} \\right) = \\left\\{ \\sum_{i=1}^{n} \\frac{x_i}{\\sqrt{1 + \\frac{y_i}{2}}} \\right\\}\n$$\n\nwith $\\mathscr{L}$ and $f\'(x)$.';
 const HEBREW = [
@@ -45,6 +46,7 @@ export const EVIL = [
 
 const answers = [
   [/evil/i, { content: EVIL }],
+  [/wide/i, { content: WIDE }],
   [/table/i, { content: TABLE }],
   [/formula/i, { content: FORMULA }],
   [/brackets/i, { content: BRACKETS }],
