@@ -70,8 +70,9 @@ const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}
 export const models = async () => (await json('v1/models')).data ?? [];
 
 export const defaults = async (model) => {
-  const { n_predict, ...settings } = (await json(`props${query(model)}`)).default_generation_settings.params;
-  return { ...settings, max_tokens: n_predict };
+  const { thinking, default_generation_settings: defaults } = await json(`props${query(model)}`);
+  const { n_predict, ...settings } = defaults.params;
+  return { ...settings, max_tokens: n_predict, thinking };
 };
 
 export const states = {

@@ -169,7 +169,7 @@ const actions = {
 /** Starts the page on a backend. Returns `{refresh}`, which asks the backend for its models again and shows the page. */
 export const start = async (given) => {
   use(given);
-  dialogs.settings = settingsDialog(() => c, () => store.save(c));
+  dialogs.settings = settingsDialog(() => c, model, () => store.save(c));
   dialogs.states = statesDialog(() => c, actions);
   composer.connect(actions);
   composer.onModel((name) => {

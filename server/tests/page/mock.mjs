@@ -263,7 +263,8 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     }
     if (pathname === '/props') {
       const params = { temperature: 0.8, top_k: 0, top_p: 0.5, min_p: 0, repeat_penalty: 1, presence_penalty: 0.4, frequency_penalty: 0.4, n_predict: 4096 };
-      return reply(response, 200, { default_generation_settings: { n_ctx: 0, params } });
+      const thinking = /g1/.test(searchParams.get('model')) ? ['off', 'fast', 'on', 'short', 'long'] : ['off'];
+      return reply(response, 200, { default_generation_settings: { n_ctx: 0, params }, thinking });
     }
     const [, name, content] = /^\/v1\/states\/([^/]+)(\/content)?$/.exec(pathname) ?? [];
     if (name) return state(request, response, decodeURIComponent(name), content, raw);

@@ -52,10 +52,11 @@ check('settings are sent, and empty settings are not', needsMock, async ({ page,
   await ask(page, 'one');
   assert.deepEqual(Object.keys(server.requests[0]).sort(), ['messages', 'resumable', 'return_progress', 'session_id', 'stream', 'stream_options']);
   await page.keyboard.press('Alt+,');
+  await page.locator('#advanced summary').click();
   for (const [field, value] of [['system', 'Be brief.'], ['temperature', '0.5'], ['seed', '7']]) await page.locator(`#set-${field}`).fill(value);
-  await page.locator('#set-preset').selectOption('g1');
-  await page.locator('#set-thinking').selectOption('off');
+  await page.locator('#set-preset').selectOption('chat');
   await page.locator('#set-schema').fill('{"type":');
+  await page.locator('#advanced summary').click();
   await page.keyboard.press('Escape');
   await page.locator('#input').fill('two');
   await page.keyboard.press('Enter');
@@ -64,6 +65,10 @@ check('settings are sent, and empty settings are not', needsMock, async ({ page,
   await page.locator('#set-schema').fill('{"type": "object"}');
   await page.getByRole('button', { name: 'Done' }).click();
   await page.locator('#model').selectOption('rwkv7-g1-1.5b');
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-preset').selectOption('g1');
+  await page.locator('#set-thinking').selectOption('off');
+  await page.keyboard.press('Escape');
   await page.locator('#input').press('Enter');
   await ended(page);
   const sent = server.requests[1];
@@ -82,8 +87,33 @@ check('empty settings show the values of the server', {}, async ({ page }) => {
   const placeholder = (name) => page.locator(`#set-${name}`).getAttribute('placeholder');
   await page.locator('#set-temperature[placeholder="default 0.8"]').waitFor();
   assert.deepEqual(await Promise.all(['top_p', 'max_tokens', 'seed'].map(placeholder)), ['default 0.5', 'default 4096', 'random']);
-  await page.locator('#set-preset').selectOption('g1');
+  await page.locator('#advanced summary').click();
+  await page.locator('#set-preset').selectOption('creative');
   assert.equal(await placeholder('temperature'), 'value of the preset');
+});
+
+check('the settings begin with the usual ones, and offer what the model knows', needsMock, async ({ page }) => {
+  const choices = (name) => page.locator(`#set-${name} option`).allTextContents();
+  await page.keyboard.press('Alt+,');
+  assert.deepEqual(await texts(page, '#settings label:visible'), ['System prompt', 'Creativity', 'Length']);
+  assert.deepEqual(await choices('preset'), ['default', 'greedy', 'creative', 'precise', 'pip', 'demo', 'chat', 'world', 'qa']);
+  await page.keyboard.press('Escape');
+  await page.locator('#model').selectOption('rwkv7-g1-1.5b');
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-thinking').waitFor();
+  assert.deepEqual(await choices('thinking'), ['default', 'off', 'fast', 'on', 'short', 'long']);
+  assert.deepEqual((await choices('preset')).slice(-4), ['g1', 'g1-think', 'g1-fast', 'g1-tools']);
+  assert.equal(await page.locator('#set-seed').isVisible(), false);
+  await page.locator('#advanced summary').click();
+  await page.locator('#set-thinking').selectOption('on');
+  await page.keyboard.press('Escape');
+  // a value of another model stays visible
+  await page.locator('#model').selectOption('tiny-rwkv7');
+  await page.keyboard.press('Alt+,');
+  assert.deepEqual(await choices('thinking'), ['default', 'off', 'on (not for this model)']);
+  await page.reload();
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-seed').waitFor();
 });
 
 check('an example begins a conversation', {}, async ({ page }) => {
@@ -292,6 +322,7 @@ for (const colorScheme of ['light', 'dark']) {
       for (const dialog of ['settings', 'states']) {
         await page.locator(`#${dialog}-open`).click();
         await page.locator(`#${dialog}[open]`).waitFor();
+        if (dialog === 'settings') await page.locator('#advanced summary').click();
         await clean(dialog);
         await page.keyboard.press('Escape');
       }
