@@ -67,7 +67,8 @@ const json = async (path, options) => (await send(path, options)).json();
 const query = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
 const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}${part}${query(model)}`;
 
-export const models = async () => (await json('v1/models')).data ?? [];
+// an embedding model writes no answers
+export const models = async () => ((await json('v1/models')).data ?? []).filter(({ task }) => task !== 'embedding');
 
 export const defaults = async (model) => {
   const { thinking, default_generation_settings: defaults } = await json(`props${query(model)}`);

@@ -41,7 +41,9 @@ const show = () => {
   showList();
   composer.setRunning(running.has(c.id));
   const title = tree.title(c);
-  byId('title').textContent = title;
+  const rename = byId('rename');
+  rename.textContent = title;
+  rename.disabled = !c.nodes.length;
   document.title = c.nodes.length ? `${title} · wingbeat` : 'wingbeat';
   const from = byId('from');
   from.hidden = !c.state;
@@ -175,10 +177,12 @@ export const start = async (given) => {
   composer.onModel((name) => {
     c.model = name;
     store.save(c);
+    showModels();
     show();
   });
   if (backend.hasKey) composer.onKey(backend.setKey);
   conversations.onSearch(showList);
+  conversations.onTitle(() => c, actions);
   keys.connect(actions);
   byId('new').addEventListener('click', actions.create);
   byId('states-open').addEventListener('click', actions.states);

@@ -3,7 +3,8 @@
 import { byId, svg } from './dom.js';
 import { children, hasBranches, path } from './tree.js';
 
-const ROW = 30;
+// a finger needs 44 pixels
+const ROW = matchMedia('(pointer: coarse)').matches ? 44 : 30;
 const COLUMN = 16;
 const LEFT = 14;
 

@@ -77,9 +77,9 @@ const forward = (request, response, to) => {
 
 /**
  * Starts a server. Returns `{url, requests, states, stopped, kept, close}`; `requests` has the bodies of all requests for answers. `resumes: false`
- * makes an older server without resumable answers; `models` adds fields to its models; `kept` has states `{name, days}` and their ages.
+ * makes an older server without resumable answers; `ids` are the names of its models, `models` adds fields to them; `kept` has states `{name, days}` and their ages.
  */
-export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, models = {}, kept: keptStates = [] } = {}) => {
+export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, ids = ['tiny-rwkv7', 'rwkv7-g1-1.5b'], models = {}, kept: keptStates = [] } = {}) => {
   const requests = [];
   // ids of answers that the page stopped
   const stopped = [];
@@ -258,12 +258,12 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
       return fail(response, 401, 'invalid_api_key', 'The API key is missing or unknown. Send `Authorization: Bearer KEY`.');
     }
     if (pathname === '/v1/models') {
-      const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready', ...models });
-      return reply(response, 200, { object: 'list', data: [model('tiny-rwkv7'), model('rwkv7-g1-1.5b')] });
+      const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready', parameters: /1\.5b/.test(id) ? 1_527_404_544 : 12_000_000, dtype: 'f16', device: 'NVIDIA H200', ...models });
+      return reply(response, 200, { object: 'list', data: ids.map(model) });
     }
     if (pathname === '/props') {
       const params = { temperature: 0.8, top_k: 0, top_p: 0.5, min_p: 0, repeat_penalty: 1, presence_penalty: 0.4, frequency_penalty: 0.4, n_predict: 4096 };
-      const thinking = /g1/.test(searchParams.get('model')) ? ['off', 'fast', 'on', 'short', 'long'] : ['off'];
+      const thinking = /g1/.test(searchParams.get('model') ?? ids[0]) ? ['off', 'fast', 'on', 'short', 'long'] : ['off'];
       return reply(response, 200, { default_generation_settings: { n_ctx: 0, params }, thinking });
     }
     const [, name, content] = /^\/v1\/states\/([^/]+)(\/content)?$/.exec(pathname) ?? [];

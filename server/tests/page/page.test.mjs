@@ -1,7 +1,7 @@
 // Tests what surrounds the thread of the chat page: conversations, files, settings, states, themes, narrow windows, accessibility.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
+import { act, ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
 
 const check = tests();
 
@@ -15,12 +15,11 @@ check('conversations are listed, renamed, deleted and restored', {}, async ({ pa
   await row(page, 1).locator('.open').click();
   await page.locator('article.user', { hasText: 'apples' }).waitFor();
   assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
-  await row(page, 1).hover();
-  await page.getByRole('button', { name: 'Rename apples' }).click();
+  await act(page, row(page, 1), 'Rename');
   await page.getByLabel('Title of the conversation').fill('Fruit');
   await page.keyboard.press('Enter');
   await page.locator('h1', { hasText: 'Fruit' }).waitFor();
-  await page.getByRole('button', { name: 'Delete Fruit' }).click();
+  await act(page, row(page, 1), 'Delete');
   await row(page, 1).waitFor({ state: 'detached' });
   assert.deepEqual(await texts(page, '#list .open'), ['pears']);
   await page.getByRole('button', { name: 'Undo' }).click();
@@ -33,8 +32,7 @@ check('a conversation is downloaded and uploaded with its branches', {}, async (
   await ask(page, 'one');
   await page.getByRole('button', { name: 'Regenerate' }).click();
   await ended(page);
-  await row(page).hover();
-  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download one' }).click()]);
+  const [file] = await Promise.all([page.waitForEvent('download'), act(page, row(page), 'Download')]);
   const content = await readFile(await file.path(), 'utf8');
   assert.equal(file.suggestedFilename(), 'one.json');
   assert.equal(JSON.parse(content).nodes.length, 3);
@@ -129,10 +127,13 @@ check('all answers have the same actions', needsMock, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'refuse');
   await ask(page, 'three');
-  const labels = (i) => page.locator('article.assistant').nth(i).locator('.buttons button').evaluateAll((all) => all.map((button) => button.title));
-  const [first, ...others] = [await labels(0), await labels(1), await labels(2)];
-  assert.equal(first.length, 6);
-  for (const other of others) assert.deepEqual(other, first);
+  for (const i of [0, 1, 2]) {
+    const answer = page.locator('article.assistant').nth(i);
+    assert.deepEqual(await answer.locator('.buttons button').evaluateAll((all) => all.map((button) => button.title)), ['Copy', 'Regenerate', 'Edit', 'More actions and figures']);
+    await answer.locator('[aria-haspopup=menu]').click();
+    assert.deepEqual(await page.getByRole('menuitem').allInnerTexts(), ['Continue the answer', 'Continue from here in a new branch', 'Delete the message and all after it']);
+    await page.keyboard.press('Escape');
+  }
 });
 
 check('texts are copied, also without the clipboard of the browser', { ...needsMock, permissions: ['clipboard-read', 'clipboard-write'] }, async ({ page }) => {
@@ -304,13 +305,16 @@ for (const colorScheme of ['light', 'dark']) {
       await ask(page, real ? 'light' : 'think about code');
       if (!real) {
         await page.locator('summary').first().click();
-        for (const text of ['code', 'table', 'formula', 'tasks', 'hebrew', 'evil', 'tool', 'refuse']) await ask(page, text);
+        for (const text of ['code', 'table', 'wide', 'formula', 'tasks', 'hebrew', 'evil', 'tool', 'refuse']) await ask(page, text);
         await page.locator('.hl-keyword').first().waitFor();
       }
       await page.getByRole('button', { name: 'Regenerate' }).last().click();
       await ended(page);
+      if (!real) await page.getByRole('button', { name: 'Wrap the code' }).first().click();
       await clean('thread');
-      await page.locator('article.assistant').last().getByRole('button', { name: 'Delete the message' }).click();
+      await page.locator('article.assistant').last().locator('[aria-haspopup=menu]').click();
+      await clean('menu');
+      await page.getByRole('menuitem', { name: 'Delete the message' }).click();
       await page.getByRole('button', { name: 'Generate an answer' }).waitFor();
       await clean('message without an answer');
       await page.getByRole('button', { name: 'Generate an answer' }).click();
@@ -318,6 +322,9 @@ for (const colorScheme of ['light', 'dark']) {
       await page.locator('article.user').last().hover();
       await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
       await clean('editor');
+      await page.keyboard.press('Escape');
+      await page.locator('#rename').click();
+      await clean('title');
       await page.keyboard.press('Escape');
       for (const dialog of ['settings', 'states']) {
         await page.locator(`#${dialog}-open`).click();
@@ -341,6 +348,9 @@ for (const colorScheme of ['light', 'dark']) {
         await ask(page, 'light');
         await page.locator('#search').waitFor();
         await clean('list');
+        await row(page).hover();
+        await row(page).locator('[aria-haspopup=menu]').click();
+        await clean('menu of the list');
       }
     });
   }

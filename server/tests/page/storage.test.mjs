@@ -1,6 +1,6 @@
 // Tests what the page keeps: conversations in IndexedDB, their search and dates, and the states on the server.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, tests, texts } from './browser.mjs';
+import { act, ask, ended, needsMock, tests, texts } from './browser.mjs';
 
 const check = tests();
 
@@ -119,8 +119,7 @@ check('states of conversations are grouped, expire, are counted in their own bro
   await ask(page, 'and pears');
   await page.keyboard.press('Escape');
   // states go when the deletion can no longer be undone
-  await page.locator('#list li').first().hover();
-  await page.getByRole('button', { name: 'Delete apples' }).click();
+  await act(page, page.locator('#list li').first(), 'Delete');
   await new Promise((done) => setTimeout(done, 9500));
   assert.deepEqual([...server.states.keys()], ['greeting', 'page-other-n2', 'page-other-n4']);
 });
@@ -128,7 +127,7 @@ check('states of conversations are grouped, expire, are counted in their own bro
 check('a message is deleted with all after it, and comes back', needsMock, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'two');
-  await page.locator('article.assistant').first().getByRole('button', { name: 'Delete the message' }).click();
+  await act(page, page.locator('article.assistant').first(), 'Delete the message');
   assert.equal(await page.locator('article').count(), 1);
   await page.getByRole('button', { name: 'Undo' }).click();
   assert.equal(await page.locator('article').count(), 4);

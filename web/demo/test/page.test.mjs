@@ -38,7 +38,10 @@ check('the list names sizes and licences, and the keyboard loads a model', {}, a
   assert.match(files[0].url, /\/some\/deep\/folder\/models\/tiny\/tiny-rwkv7\.safetensors$/);
   assert.deepEqual([quant, device], ['', 'auto']);
   assert.match(await ask(page, 'apples'), /You wrote “apples”\. The engine is tiny-rwkv7/);
-  await see(page, 'article.assistant .meta', /\d+ tokens.*prompt 5, 2 cached.*100\.0 tokens\/s/s);
+  await page.click('article.assistant [aria-haspopup=menu]');
+  await see(page, '.figures', /\d+ tokens.*prompt 5, 2 cached.*100\.0 tokens\/s/s);
+  await page.keyboard.press('Escape');
+  await see(page, '#model-facts', /^2M f16 · Test GPU$/);
   await page.click('#aside-open');
   await see(page, '.speed', /tokens\/s on average.*Tiny RWKV-7 · f16 · on Test GPU/s);
   await see(page, '#spoken', /Tiny RWKV-7 is loaded/);
