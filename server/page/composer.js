@@ -1,6 +1,7 @@
 // The field for messages, the model and its choice, and the form for the API key.
 
 import { byId, el } from './dom.js';
+import * as files from './files.js';
 import { compact } from './numbers.js';
 
 const input = byId('input');
@@ -15,18 +16,19 @@ export const focus = () => {
 
 const fit = () => {
   // not `disabled`: a button that has the focus keeps it
-  byId('send').setAttribute('aria-disabled', String(!input.value.trim()));
+  byId('send').setAttribute('aria-disabled', String(!input.value.trim() && !files.hasFiles()));
   input.style.height = 'auto';
   input.style.height = `${Math.min(input.scrollHeight, innerHeight * 0.4)}px`;
 };
 
-/** Connects the field. `actions.send(text)` returns whether the text was taken; `actions.stop()`, `actions.editLast()`. */
+/** Connects the field. `actions.send(text, files)` returns whether the message was taken; `actions.stop()`, `actions.editLast()`. */
 export const connect = (actions) => {
   const submit = () => {
-    if (byId('send').getAttribute('aria-disabled') === 'true' || !actions.send(input.value)) return;
+    if (byId('send').getAttribute('aria-disabled') === 'true' || !actions.send(input.value, files.current())) return;
     input.value = '';
-    fit();
+    files.clear();
   };
+  files.connect(byId('app'), fit);
   byId('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     submit();

@@ -76,6 +76,9 @@ export const defaults = async (model) => {
   return { ...settings, max_tokens: n_predict, thinking };
 };
 
+export const count = async (content, model) =>
+  (await json('v1/tokens/count', { method: 'POST', json: { content, add_special: false, parse_special: false, ...(model && { model }) } })).tokens;
+
 export const states = {
   list: async (model) => (await json(`v1/states${query(model)}`)).data ?? [],
   change: (change) => send('v1/states', { method: 'POST', json: change }),

@@ -37,7 +37,7 @@ const edge = (row, current) => {
 };
 
 const excerpt = (node) => {
-  const text = node.content || (node.error ? 'error' : node.tools?.length ? 'tool call' : '…');
+  const text = node.content || node.files?.[0].name || (node.error ? 'error' : node.tools?.length ? 'tool call' : '…');
   return text.replace(/`+/g, '').slice(0, 200).trim().replace(/\s+/g, ' ');
 };
 

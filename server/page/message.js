@@ -1,7 +1,8 @@
-// Shows one message of the thread: text, thoughts, tool calls, error and buttons.
+// Shows one message of the thread: text, files, thoughts, tool calls, error and buttons.
 
 import { complete } from './dates.js';
 import { copyText, el, icon, iconButton } from './dom.js';
+import { fileChip } from './files.js';
 import { markdownView } from './markdown.js';
 import { menuButton } from './menu.js';
 import { count, number } from './numbers.js';
@@ -48,10 +49,11 @@ const copyButton = (node) =>
 
 /**
  * Makes the editor of a message. `done(text)` receives the new text, or `null` if the user cancels. `isAnswer`: Enter begins a new line.
+ * `hasFiles`: the text may be empty.
  */
-const editor = (text, isAnswer, done) => {
+const editor = (text, isAnswer, hasFiles, done) => {
   const field = el('textarea', { 'aria-label': isAnswer ? 'Edit the answer' : 'Edit the message', dir: 'auto', rows: isAnswer ? '10' : '3', value: text });
-  const submit = () => field.value.trim() && done(field.value);
+  const submit = () => (hasFiles || field.value.trim()) && done(field.value);
   field.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') {
       event.stopPropagation();
@@ -102,6 +104,7 @@ export const messageView = (node, actions) => {
   const waiting = waitingView();
   const tools = el('div', { class: 'tools' });
   const failure = el('div', { class: 'failure', hidden: true });
+  const files = el('ul', { class: 'files', 'aria-label': 'Files of the message', hidden: !node.files?.length }, (node.files ?? []).map((file) => fileChip(file)));
   const meta = el('p', { class: 'meta' });
   const more = el('button', { class: 'plain more', type: 'button', onclick: () => actions.continueAnswer(node) }, icon('more'), 'Continue');
   const place = el('span', { class: 'place' });
@@ -117,7 +120,7 @@ export const messageView = (node, actions) => {
   const buttons = el('span', { class: 'buttons' }, buttonsOf(node, answer, actions, () => edit()));
   const bar = el('div', { class: 'bar' }, answer ? [buttons, more, branches, meta] : [branches, buttons]);
   const offer = el('button', { class: 'plain offer', type: 'button', hidden: true, onclick: () => actions.generate(node) }, icon('again'), 'Generate an answer');
-  const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : text.element);
+  const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : [files, text.element]);
   const element = el(
     'article',
     { class: node.role, 'data-node': node.id, 'aria-label': answer ? 'Answer' : 'Your message' },
@@ -128,7 +131,7 @@ export const messageView = (node, actions) => {
   );
 
   const edit = () => {
-    const { element: form, field } = editor(node.content, answer, (changed) => {
+    const { element: form, field } = editor(node.content, answer, Boolean(node.files), (changed) => {
       form.remove();
       main.hidden = bar.hidden = false;
       if (changed === null) bar.querySelector('[data-edit]').focus();

@@ -81,6 +81,9 @@ export const models = async () => {
 
 export const defaults = async () => ({});
 
+// the package has no function that counts
+export const count = async () => null;
+
 /** Yields the events of a new answer. */
 export async function* chat(body, signal) {
   try {

@@ -271,6 +271,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     const [, answer] = /^\/v1\/chat\/completions\/([^/]+)(\/events)?$/.exec(pathname) ?? [];
     if (answer) return resume(request, response, answer, Number(searchParams.get('after') ?? 0));
     const body = raw.length ? JSON.parse(raw) : {};
+    if (pathname === '/v1/tokens/count') return reply(response, 200, { object: 'token_count', tokens: tokens(body.content) });
     if (pathname === '/v1/chat/completions') return chat(request, response, body);
     if (pathname === '/v1/states' && request.method === 'POST') return change(response, body);
     if (pathname === '/v1/states') {

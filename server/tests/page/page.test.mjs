@@ -40,7 +40,7 @@ check('a conversation is downloaded and uploaded with its branches', {}, async (
   await page.waitForFunction(() => document.querySelectorAll('#list li').length === 2);
   await page.locator('#aside-open').click();
   assert.equal(await page.locator('[role=treeitem]').count(), 3);
-  for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation']]) {
+  for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation'], [JSON.stringify({ version: 1, nodes: [{ id: 'n1', parent: null, role: 'user', content: '', files: [{ name: 1 }] }] }), 'not a conversation']]) {
     await page.locator('#upload-file').setInputFiles({ name: 'b.json', mimeType: 'application/json', buffer: Buffer.from(text) });
     await page.locator('#toast', { hasText: wanted }).waitFor();
   }
@@ -323,6 +323,10 @@ for (const colorScheme of ['light', 'dark']) {
       await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
       await clean('editor');
       await page.keyboard.press('Escape');
+      const text = { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('Some text.') };
+      await page.locator('#attach-file').setInputFiles([text, { ...text, name: 'b.bin', buffer: Buffer.from([0, 1]) }]);
+      await page.locator('#files-problem').waitFor();
+      await clean('files');
       await page.locator('#rename').click();
       await clean('title');
       await page.keyboard.press('Escape');

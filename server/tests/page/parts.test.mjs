@@ -1,4 +1,4 @@
-// Tests the small parts of the chat page: menus, titles, the composer, wide blocks, and touch screens.
+// Tests the small parts of the chat page: menus, titles, the composer, files, wide blocks, and touch screens.
 import assert from 'node:assert/strict';
 import { ask, ended, needsMock, tests } from './browser.mjs';
 
@@ -106,6 +106,69 @@ check('the facts follow the chosen model, and Send needs a text', needsMock, asy
   assert.equal(await inactive(), 'true');
 });
 
+const file = (name, text) => ({ name, mimeType: '', buffer: Buffer.from(text) });
+
+check('text files join a message; others are refused', needsMock, async ({ page, server }) => {
+  const add = (...files) => page.locator('#attach-file').setInputFiles(files);
+  const chips = () => page.locator('#files li').allInnerTexts();
+  const problem = page.locator('#files-problem');
+  await add(file('notes.md', 'three short words\n```\n'), file('other.txt', 'a b'));
+  await page.waitForFunction(() => / \d tokens.* \d tokens/s.test(document.getElementById('files').innerText) && !document.getElementById('files').innerText.includes('about'));
+  assert.match((await chips())[0].replace(/\s+/g, ' '), /^notes\.md 22 bytes · 5 tokens$/);
+  await page.getByRole('button', { name: 'Remove other.txt' }).click();
+  assert.equal((await chips()).length, 1);
+  for (const [bad, words] of [
+    [file('a.png', Buffer.from([0x89, 0x50, 0])), 'a.png is not a text file in UTF-8.'],
+    [file('zero.txt', 'a\0b'), 'zero.txt is not a text file in UTF-8.'],
+    [file('big.txt', 'x'.repeat(1_200_000)), 'big.txt is too large: 1.2 MB, at most 1.0 MB.'],
+    [file('none.txt', ''), 'none.txt is empty.'],
+  ]) {
+    await add(bad);
+    await page.waitForFunction((words) => document.getElementById('files-problem').textContent === words, words);
+    assert.equal((await chips()).length, 1);
+  }
+  // a file alone is a message
+  assert.equal(await page.locator('#send').getAttribute('aria-disabled'), 'false');
+  await ask(page, 'What does it say?');
+  assert.equal(await problem.isVisible(), false);
+  assert.equal((await chips()).length, 0);
+  const sent = 'File notes.md:\n````\nthree short words\n```\n````';
+  assert.equal(server.requests[0].messages[0].content, `${sent}\n\nWhat does it say?`);
+  const message = page.locator('article.user');
+  assert.match(await message.locator('.file').innerText(), /notes\.md/);
+  assert.equal(await message.locator('.text').innerText(), 'What does it say?');
+  assert.equal(await page.locator('h1').innerText(), 'What does it say?');
+  // a changed question keeps the file, also after a reload
+  await page.reload();
+  await message.waitFor();
+  await message.getByRole('button', { name: 'Edit' }).click();
+  await page.getByLabel('Edit the message').fill('And now?');
+  await page.keyboard.press('Enter');
+  await ended(page);
+  assert.equal(server.requests[1].messages[0].content, `${sent}\n\nAnd now?`);
+  await page.locator('#new').click();
+  await add(file('alone.csv', 'a,b'));
+  await page.locator('#files li').waitFor();
+  await page.locator('#send').click();
+  await ended(page);
+  assert.equal(server.requests[2].messages[0].content, 'File alone.csv:\n```\na,b\n```');
+  assert.equal(await page.locator('h1').innerText(), 'alone.csv');
+});
+
+check('text files are dropped on the page', needsMock, async ({ page, url }) => {
+  const data = await page.evaluateHandle(() => {
+    const transfer = new DataTransfer();
+    transfer.items.add(new File(['dropped text'], 'drop.txt'));
+    return transfer;
+  });
+  await page.dispatchEvent('#scroll', 'dragover', { dataTransfer: data });
+  assert.ok(await page.locator('#composer.drops').isVisible());
+  await page.dispatchEvent('#scroll', 'drop', { dataTransfer: data });
+  await page.locator('#files li', { hasText: 'drop.txt' }).waitFor();
+  assert.equal(await page.locator('#composer.drops').count(), 0);
+  assert.equal(page.url(), `${url}/`);
+});
+
 check('wide code and wide tables have a shadow and wrap on request, others do not', { ...needsMock, mock: { delay: 4 } }, async ({ page }) => {
   const answer = await ask(page, 'wide');
   await answer.locator('td').first().waitFor();
@@ -133,6 +196,8 @@ check('on a touch screen, targets have 44 pixels, and nothing covers Copy', phon
         .map((element) => [element.id || element.title || element.textContent || element.className.baseVal, element.getBoundingClientRect()])
         .filter(([, { width, height }]) => width < 43.5 || height < 41.5)
         .map(([name, { width, height }]) => `${name} ${width}x${height}`));
+  await page.locator('#attach-file').setInputFiles(file('a.txt', 'text'));
+  await page.locator('#files li').waitFor();
   assert.deepEqual(await small(), [], 'empty');
   for (const text of ['think about code', 'wide', 'two', 'table']) await ask(page, text);
   await page.getByRole('button', { name: 'Regenerate' }).last().tap();

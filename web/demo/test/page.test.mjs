@@ -140,6 +140,15 @@ check('files and folders are dropped or chosen', {}, async ({ page }) => {
   assert.deepEqual(await again(), wanted, 'a chosen folder');
 });
 
+check('in the chat, a dropped file joins the message and loads no model', {}, async ({ page }) => {
+  await loadTiny(page);
+  await drop(page, [join(folder, 'vocab.txt')]);
+  await see(page, '#files', /vocab\.txt\s*1\.0 KB · about 250 tokens/);
+  assert.equal((await calls(page)).length, 1);
+  await ask(page, 'apples');
+  assert.match(await page.evaluate(() => fake.requests[0].messages[0].content), /^File vocab\.txt:\n```\nx{1000}\n```\n\napples$/);
+});
+
 check('downloaded files are listed and removed', { fake: { files: [{ url: 'https://h.example/a.pth', size: 5e8, bytes: 5e8, isComplete: true }, { url: 'https://h.example/b.pth', size: 4e9, bytes: 1e9, isComplete: false }] } }, async ({ page }) => {
   await see(page, '#start-cache', /a\.pth\s+500 MB\s+b\.pth\s+1\.00 GB of 4\.00 GB/);
   await page.click('[aria-label="Remove a.pth"]');
