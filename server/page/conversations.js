@@ -42,6 +42,7 @@ const rename = (row, item, actions) => {
     if (byKey) list.querySelector(`[data-id="${item.id}"] .small`)?.focus();
   });
   row.replaceChildren(title);
+  title.focus();
   title.select();
 };
 
@@ -57,6 +58,7 @@ export const onTitle = (current, actions) => {
     });
     button.hidden = true;
     button.after(title);
+    title.focus();
     title.select();
   });
 };
