@@ -110,6 +110,7 @@ check('the settings begin with the usual ones, and offer what the model knows', 
   await page.keyboard.press('Alt+,');
   assert.deepEqual(await choices('thinking'), ['default', 'off', 'on (not for this model)']);
   await page.reload();
+  await page.locator('#model-facts:not(:empty)').waitFor();
   await page.keyboard.press('Alt+,');
   await page.locator('#set-seed').waitFor();
 });
