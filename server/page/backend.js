@@ -6,8 +6,10 @@
 //   resumes    whether answers continue without this page: events have ids, and `rest(id, after, signal)` and `cancel(id)` work
 //   chooses    whether a request names one of several models; otherwise the only model answers every request
 //   place      a sentence that says where conversations are kept
-//   models()   resolves to `[{id, status, parameters}]`; `status` is `ready` or `loading`
-//   defaults(model)        resolves to the settings of a request that sets none: `{temperature, top_k, …}`
+//   models()   resolves to `[{id, status, architecture, parameters, dtype, device}]`; `status` is `ready` or `loading`
+//   defaults(model)        resolves to the settings of a request that sets none: `{temperature, top_k, …}`. `thinking` has the names of the choices
+//              that the model has, and is missing where the backend does not know them
+//   count(text, model)     resolves to the number of tokens of a text, or to `null` where the backend does not count
 //   chat(request, signal)  yields `{id, chunk}` of each event of an answer. `request` is the body of POST /v1/chat/completions, `chunk` an event of its
 //                          stream. `id` is null where the backend does not resume. When `signal` aborts, the answer ends
 //   rest(id, after, signal)  yields the events of the answer `id` after the event `after`

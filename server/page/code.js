@@ -1,6 +1,7 @@
 // Makes a block of code: its language, a button that copies it, and the highlighted code.
 
 import { copyText, el } from './dom.js';
+import { watch, wrapButton } from './wide.js';
 
 // above this size, highlighting would delay each new token
 const MOST = 60_000;
@@ -52,8 +53,11 @@ export const codeBlock = (text, language, need) => {
   const name = language || 'code';
   const button = el('button', { class: 'quiet', type: 'button', 'aria-label': `Copy ${name}`, onclick: copy }, 'Copy');
   // a long line scrolls, so keyboards must reach the block
-  const pre = el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, el('code'));
-  const element = el('div', { class: 'code', dir: 'ltr' }, el('div', { class: 'code-head' }, el('span', {}, name), button), pre);
+  const code = el('code');
+  const pre = el('pre', { tabindex: '0', role: 'group', 'aria-label': name }, code);
+  const head = el('div', { class: 'code-head' }, el('span', {}, name), wrapButton('the code'), button);
+  const element = el('div', { class: 'code scrolls', dir: 'ltr', 'data-view': true }, head, pre);
+  watch(pre, code);
   fill(element, text, language, need);
   return element;
 };

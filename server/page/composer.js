@@ -1,6 +1,8 @@
-// The field for messages, the choice of the model, and the form for the API key.
+// The field for messages, the model and its choice, and the form for the API key.
 
 import { byId, el } from './dom.js';
+import * as files from './files.js';
+import { compact } from './numbers.js';
 
 const input = byId('input');
 
@@ -13,17 +15,20 @@ export const focus = () => {
 };
 
 const fit = () => {
+  // not `disabled`: a button that has the focus keeps it
+  byId('send').setAttribute('aria-disabled', String(!input.value.trim() && !files.hasFiles()));
   input.style.height = 'auto';
   input.style.height = `${Math.min(input.scrollHeight, innerHeight * 0.4)}px`;
 };
 
-/** Connects the field. `actions.send(text)` returns whether the text was taken; `actions.stop()`, `actions.editLast()`. */
+/** Connects the field. `actions.send(text, files)` returns whether the message was taken; `actions.stop()`, `actions.editLast()`. */
 export const connect = (actions) => {
   const submit = () => {
-    if (!input.value.trim() || !actions.send(input.value)) return;
+    if (byId('send').getAttribute('aria-disabled') === 'true' || !actions.send(input.value, files.current())) return;
     input.value = '';
-    fit();
+    files.clear();
   };
+  files.connect(byId('app'), fit);
   byId('composer').addEventListener('submit', (event) => {
     event.preventDefault();
     submit();
@@ -53,9 +58,12 @@ export const setRunning = (running) => {
   if (lost) (touch.matches ? (running ? stop : send) : input).focus();
 };
 
-/** Shows the models and chooses `chosen`, or the first. */
+/** Returns the size of a model and its device, as far as the backend reports them. */
+const facts = ({ parameters, dtype, device }) => [[parameters && compact(parameters), dtype].filter(Boolean).join(' '), device].filter(Boolean).join(' · ');
+
+/** Shows the models and chooses `chosen`, or the first. A single model is no choice, so only its name is shown. */
 export const showModels = (models, chosen) => {
-  const known = models.some((model) => model.id === chosen);
+  const known = models.find((model) => model.id === chosen);
   const options = models.map((model) =>
     el('option', { value: model.id }, model.status && model.status !== 'ready' ? `${model.id} (${model.status})` : model.id));
   if (chosen && !known) options.unshift(el('option', { value: chosen }, `${chosen} (not available)`));
@@ -63,6 +71,11 @@ export const showModels = (models, chosen) => {
   const select = byId('model');
   select.replaceChildren(...options);
   select.value = chosen || models[0]?.id || '';
+  select.hidden = options.length < 2;
+  byId('model-name').hidden = !select.hidden;
+  byId('model-name').textContent = options[0].textContent;
+  const model = known ?? (chosen ? null : models[0]);
+  for (const attribute of ['textContent', 'title']) byId('model-facts')[attribute] = model ? facts(model) : '';
 };
 
 /** Connects the choice of the model. */

@@ -1,7 +1,8 @@
-// The list of conversations in the side bar, by date: search, open, rename, download, delete.
+// The list of conversations in the side bar, by date: search, open, rename, download, delete. Also the title above the thread.
 
 import { complete, period } from './dates.js';
-import { byId, el, iconButton } from './dom.js';
+import { byId, el } from './dom.js';
+import { menuButton } from './menu.js';
 import * as store from './store.js';
 
 const list = byId('list');
@@ -9,28 +10,57 @@ const field = byId('search');
 // the conversations that contain the searched words, or `null` without a search
 let found = null;
 
-/** Replaces a row by a field for the title. */
-const rename = (row, item, actions) => {
-  const title = el('input', { 'aria-label': 'Title of the conversation', value: item.title, maxlength: '200' });
+/**
+ * Makes a field for a title. `done(title, byKey)` receives the new title, or `null` if there is none; `byKey`: a key ended
+ * the change. An empty title becomes the beginning of the first message.
+ */
+const titleField = (text, done) => {
+  const title = el('input', { class: 'title', 'aria-label': 'Title of the conversation', value: text, maxlength: '200' });
   let ended = false;
-  const end = (text) => {
+  const end = (isTaken, byKey) => {
     if (ended) return;
     ended = true;
+    const changed = title.value.trim();
     // `show` keeps a field that has the focus
     title.remove();
-    actions.rename(item.id, text);
-    list.querySelector(`[data-id="${item.id}"] .rename`)?.focus();
+    done(isTaken && changed !== text ? changed : null, byKey);
   };
   title.addEventListener('keydown', (event) => {
     if (event.key !== 'Enter' && event.key !== 'Escape') return;
     event.preventDefault();
     event.stopPropagation();
-    end(event.key === 'Enter' ? title.value.trim() : null);
+    end(event.key === 'Enter', true);
   });
-  title.addEventListener('blur', () => end(title.value.trim()));
+  title.addEventListener('blur', () => end(true, false));
+  return title;
+};
+
+/** Replaces a row by a field for the title. */
+const rename = (row, item, actions) => {
+  const title = titleField(item.title, (text, byKey) => {
+    actions.rename(item.id, text);
+    if (byKey) list.querySelector(`[data-id="${item.id}"] .small`)?.focus();
+  });
   row.replaceChildren(title);
   title.focus();
   title.select();
+};
+
+/** Connects the title above the thread. `current()` returns its conversation. */
+export const onTitle = (current, actions) => {
+  const button = byId('rename');
+  button.addEventListener('click', () => {
+    const { id } = current();
+    const title = titleField(button.textContent, (text, byKey) => {
+      button.hidden = false;
+      actions.rename(id, text);
+      if (byKey) button.focus();
+    });
+    button.hidden = true;
+    button.after(title);
+    title.focus();
+    title.select();
+  });
 };
 
 const rowOf = (item, current, running, actions) => {
@@ -42,11 +72,15 @@ const rowOf = (item, current, running, actions) => {
     running.has(item.id) && el('span', { class: 'hidden' }, ' (receives an answer)'),
   );
   const row = el('li', { 'data-id': item.id, class: running.has(item.id) ? 'busy' : null }, open);
-  row.append(
-    iconButton('edit', `Rename ${item.title}`, () => rename(row, item, actions), { class: 'quiet small rename' }),
-    iconButton('down', `Download ${item.title}`, () => actions.download(item.id), { class: 'quiet small' }),
-    iconButton('delete', `Delete ${item.title}`, () => actions.remove(item.id), { class: 'quiet small delete' }),
-  );
+  const contents = () => ({
+    actions: [
+      // the list may have been made again since the row was made
+      { name: 'edit', label: 'Rename', run: () => rename(list.querySelector(`[data-id="${item.id}"]`), item, actions) },
+      { name: 'down', label: 'Download', run: () => actions.download(item.id) },
+      { name: 'delete', label: 'Delete', run: () => actions.remove(item.id) },
+    ],
+  });
+  row.append(menuButton(`Actions of ${item.title}`, contents, { class: 'quiet small' }));
   return row;
 };
 

@@ -67,12 +67,17 @@ const json = async (path, options) => (await send(path, options)).json();
 const query = (model) => (model ? `?model=${encodeURIComponent(model)}` : '');
 const state = (name, model, part = '') => `v1/states/${encodeURIComponent(name)}${part}${query(model)}`;
 
-export const models = async () => (await json('v1/models')).data ?? [];
+// an embedding model writes no answers
+export const models = async () => ((await json('v1/models')).data ?? []).filter(({ task }) => task !== 'embedding');
 
 export const defaults = async (model) => {
-  const { n_predict, ...settings } = (await json(`props${query(model)}`)).default_generation_settings.params;
-  return { ...settings, max_tokens: n_predict };
+  const { thinking, default_generation_settings: defaults } = await json(`props${query(model)}`);
+  const { n_predict, ...settings } = defaults.params;
+  return { ...settings, max_tokens: n_predict, thinking };
 };
+
+export const count = async (content, model) =>
+  (await json('v1/tokens/count', { method: 'POST', json: { content, add_special: false, parse_special: false, ...(model && { model }) } })).tokens;
 
 export const states = {
   list: async (model) => (await json(`v1/states${query(model)}`)).data ?? [],

@@ -8,7 +8,7 @@ import { showExamples } from './examples.js';
 import * as keys from './keys.js';
 import * as map from './map.js';
 import { messageActions } from './messages.js';
-import { closeOver, showBranches } from './panels.js';
+import { closeOver } from './panels.js';
 import * as running from './running.js';
 import { settingsDialog } from './settings.js';
 import * as speed from './speed.js';
@@ -33,7 +33,6 @@ const showList = () => conversations.show(c.id, running, actions);
 
 const show = () => {
   thread.show(c, running.of(c.id), actions);
-  showBranches(tree.hasBranches(c));
   map.show(c, (id) => {
     actions.select(id);
     closeOver();
@@ -42,7 +41,9 @@ const show = () => {
   showList();
   composer.setRunning(running.has(c.id));
   const title = tree.title(c);
-  byId('title').textContent = title;
+  const rename = byId('rename');
+  rename.textContent = title;
+  rename.disabled = !c.nodes.length;
   document.title = c.nodes.length ? `${title} · wingbeat` : 'wingbeat';
   const from = byId('from');
   from.hidden = !c.state;
@@ -170,16 +171,18 @@ const actions = {
 /** Starts the page on a backend. Returns `{refresh}`, which asks the backend for its models again and shows the page. */
 export const start = async (given) => {
   use(given);
-  dialogs.settings = settingsDialog(() => c, () => store.save(c));
+  dialogs.settings = settingsDialog(() => c, model, () => store.save(c));
   dialogs.states = statesDialog(() => c, actions);
   composer.connect(actions);
   composer.onModel((name) => {
     c.model = name;
     store.save(c);
+    showModels();
     show();
   });
   if (backend.hasKey) composer.onKey(backend.setKey);
   conversations.onSearch(showList);
+  conversations.onTitle(() => c, actions);
   keys.connect(actions);
   byId('new').addEventListener('click', actions.create);
   byId('states-open').addEventListener('click', actions.states);

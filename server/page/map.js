@@ -3,7 +3,8 @@
 import { byId, svg } from './dom.js';
 import { children, hasBranches, path } from './tree.js';
 
-const ROW = 30;
+// a finger needs 44 pixels
+const ROW = matchMedia('(pointer: coarse)').matches ? 44 : 30;
 const COLUMN = 16;
 const LEFT = 14;
 
@@ -36,7 +37,7 @@ const edge = (row, current) => {
 };
 
 const excerpt = (node) => {
-  const text = node.content || (node.error ? 'error' : node.tools?.length ? 'tool call' : '…');
+  const text = node.content || node.files?.[0].name || (node.error ? 'error' : node.tools?.length ? 'tool call' : '…');
   return text.replace(/`+/g, '').slice(0, 200).trim().replace(/\s+/g, ' ');
 };
 

@@ -1,27 +1,33 @@
-// Shows one message of the thread: text, thoughts, tool calls, error, numbers and buttons.
+// Shows one message of the thread: text, files, thoughts, tool calls, error and buttons.
 
-import { brief, complete } from './dates.js';
+import { complete } from './dates.js';
 import { copyText, el, icon, iconButton } from './dom.js';
+import { fileChip } from './files.js';
 import { markdownView } from './markdown.js';
+import { menuButton } from './menu.js';
+import { count, number } from './numbers.js';
 import { textView } from './text.js';
 import { thoughtsView } from './thoughts.js';
 import { waitingView } from './waiting.js';
 
-const number = (n) => Number(n).toLocaleString('en');
-const count = (n, noun) => `${number(n)} ${noun}${Number(n) === 1 ? '' : 's'}`;
-
 const ENDINGS = { stopped: 'stopped', lost: 'interrupted', edited: 'edited', length: 'token limit reached', tool_calls: 'tool call', content_filter: 'filtered' };
 
-/** Returns the line of numbers below an answer. */
-const numbers = (node) => {
+/** Returns how an answer ended, or an empty text for a complete answer. */
+const ending = (node) => ENDINGS[node.finish] ?? (node.finish ? '' : 'interrupted');
+
+/** Returns the figures of a message: tokens, speed, prompt, seed, date. */
+const figures = (node) => {
   const { usage } = node;
-  const words = [ENDINGS[node.finish] ?? (node.finish ? null : 'interrupted')];
+  const words = [];
   if (usage) {
     const cached = usage.prompt_tokens_details?.cached_tokens ?? 0;
-    words.push(count(node.extended ? node.texts : usage.completion_tokens, 'token'), `prompt ${number(usage.prompt_tokens)}, ${number(cached)} cached`);
+    words.push(count(node.extended ? node.texts : usage.completion_tokens, 'token'));
+    words.push(`prompt ${number(usage.prompt_tokens)}, ${number(cached)} cached`);
   }
   if (node.rate > 0) words.push(`${Number(node.rate).toFixed(1)} tokens/s`);
-  return words.filter(Boolean);
+  if (node.seed !== undefined && node.seed !== null) words.push(`seed ${node.seed}`);
+  if (node.created) words.push(complete(node.created));
+  return words;
 };
 
 const errorDetails = (error) =>
@@ -41,10 +47,13 @@ const copyButton = (node) =>
     setTimeout(() => button.classList.remove('done'), 1200);
   });
 
-/** Makes the editor of a message. `done(text)` receives the new text, or `null` if the user cancels. `isAnswer`: Enter begins a new line. */
-const editor = (text, isAnswer, done) => {
+/**
+ * Makes the editor of a message. `done(text)` receives the new text, or `null` if the user cancels. `isAnswer`: Enter begins a new line.
+ * `hasFiles`: the text may be empty.
+ */
+const editor = (text, isAnswer, hasFiles, done) => {
   const field = el('textarea', { 'aria-label': isAnswer ? 'Edit the answer' : 'Edit the message', dir: 'auto', rows: isAnswer ? '10' : '3', value: text });
-  const submit = () => field.value.trim() && done(field.value);
+  const submit = () => (hasFiles || field.value.trim()) && done(field.value);
   field.addEventListener('keydown', (event) => {
     if (event.key === 'Escape') {
       event.stopPropagation();
@@ -65,23 +74,23 @@ const editor = (text, isAnswer, done) => {
 
 const isCut = (node) => Boolean(node.content || node.reasoning) && !['stop', 'edited', 'tool_calls'].includes(node.finish);
 
+/** Returns what the menu of a message shows: the rare actions, then the figures. */
+const menuOf = (node, isAnswer, actions) => ({
+  actions: [
+    isAnswer && { name: 'more', label: 'Continue the answer', run: () => actions.continueAnswer(node) },
+    isAnswer && { name: 'branch', label: 'Continue from here in a new branch', run: () => actions.continueFrom(node) },
+    { name: 'delete', label: 'Delete the message and all after it', run: () => actions.removeMessage(node) },
+  ].filter(Boolean),
+  notes: figures(node),
+});
+
 /** Makes the buttons of a message. All answers have the same ones. */
-const buttonsOf = (node, isAnswer, actions, edit) => {
-  const copy = copyButton(node);
-  const remove = iconButton('delete', 'Delete the message and all after it', () => actions.removeMessage(node));
-  const change = iconButton('edit', 'Edit', edit, { 'data-edit': true });
-  if (!isAnswer) return [change, copy, remove];
-  const more = iconButton('more', 'Continue the answer', () => actions.continueAnswer(node), { class: 'quiet more' });
-  more.append(el('span', { class: 'label' }, 'Continue'));
-  return [
-    more,
-    iconButton('again', 'Regenerate', () => actions.regenerate(node)),
-    change,
-    iconButton('branch', 'Continue from here in a new branch', () => actions.continueFrom(node)),
-    copy,
-    remove,
-  ];
-};
+const buttonsOf = (node, isAnswer, actions, edit) => [
+  copyButton(node),
+  isAnswer && iconButton('again', 'Regenerate', () => actions.regenerate(node)),
+  iconButton('edit', 'Edit', edit, { 'data-edit': true }),
+  menuButton('More actions and figures', () => menuOf(node, isAnswer, actions)),
+];
 
 /**
  * Makes the view of a node: `{element, update, edit, wake}`. `update({position, count, running, live, isLast})` shows the node's current content;
@@ -95,7 +104,9 @@ export const messageView = (node, actions) => {
   const waiting = waitingView();
   const tools = el('div', { class: 'tools' });
   const failure = el('div', { class: 'failure', hidden: true });
+  const files = el('ul', { class: 'files', 'aria-label': 'Files of the message', hidden: !node.files?.length }, (node.files ?? []).map((file) => fileChip(file)));
   const meta = el('p', { class: 'meta' });
+  const more = el('button', { class: 'plain more', type: 'button', onclick: () => actions.continueAnswer(node) }, icon('more'), 'Continue');
   const place = el('span', { class: 'place' });
   const step = (by) => () => actions.step(node, by);
   const branches = el(
@@ -107,9 +118,9 @@ export const messageView = (node, actions) => {
   );
   const [previous, next] = branches.querySelectorAll('button');
   const buttons = el('span', { class: 'buttons' }, buttonsOf(node, answer, actions, () => edit()));
-  const bar = el('div', { class: 'bar' }, answer ? [branches, buttons, meta] : [buttons, branches, meta]);
+  const bar = el('div', { class: 'bar' }, answer ? [buttons, more, branches, meta] : [branches, buttons]);
   const offer = el('button', { class: 'plain offer', type: 'button', hidden: true, onclick: () => actions.generate(node) }, icon('again'), 'Generate an answer');
-  const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : text.element);
+  const main = el('div', { class: 'content' }, answer ? [thoughts.element, text.element, tools, waiting.element, failure] : [files, text.element]);
   const element = el(
     'article',
     { class: node.role, 'data-node': node.id, 'aria-label': answer ? 'Answer' : 'Your message' },
@@ -120,7 +131,7 @@ export const messageView = (node, actions) => {
   );
 
   const edit = () => {
-    const { element: form, field } = editor(node.content, answer, (changed) => {
+    const { element: form, field } = editor(node.content, answer, Boolean(node.files), (changed) => {
       form.remove();
       main.hidden = bar.hidden = false;
       if (changed === null) bar.querySelector('[data-edit]').focus();
@@ -152,8 +163,6 @@ export const messageView = (node, actions) => {
     );
   };
 
-  const time = el('time', { title: node.created && complete(node.created) }, node.created ? brief(node.created) : '');
-
   const update = ({ position, count: all, running, live, isLast }) => {
     text.set(node.content, running);
     element.classList.toggle('running', running);
@@ -163,10 +172,9 @@ export const messageView = (node, actions) => {
       waiting.update(running && !(node.content || node.reasoning || node.tools?.length), live);
       showTools();
       showFailure();
-      element.classList.toggle('cut', !running && isCut(node));
-      meta.title = node.seed === undefined || node.seed === null ? '' : `seed ${node.seed}`;
+      more.hidden = running || !isCut(node);
+      meta.textContent = running ? '' : ending(node);
     }
-    meta.replaceChildren(...(running ? [] : [...(answer ? numbers(node) : []).map((word) => el('span', {}, word)), time]));
     buttons.hidden = running;
     // its answer was deleted
     offer.hidden = !isLast;

@@ -37,9 +37,11 @@ export const messageActions = (current, page) => {
   const lastOf = (role) => tree.path(current.c).findLast((node) => node.role === role);
 
   const actions = {
-    send(text) {
+    send(text, files = []) {
       if (!ready()) return false;
-      answer(tree.add(current.c, current.c.head, 'user', text));
+      const user = tree.add(current.c, current.c.head, 'user', text);
+      if (files.length) user.files = files;
+      answer(user);
       composer.focus();
       return true;
     },
@@ -62,6 +64,7 @@ export const messageActions = (current, page) => {
     edit(node, text) {
       if (!ready()) return;
       const changed = tree.add(current.c, node.parent, node.role, text);
+      if (node.files) changed.files = node.files;
       if (node.role === 'user') answer(changed);
       else {
         changed.finish = 'edited';

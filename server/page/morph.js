@@ -9,6 +9,8 @@ const setText = (node, text) => {
 };
 
 const setAttributes = (old, fresh) => {
+  // the reader changes these
+  if (old.hasAttribute('data-view')) return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) {
     // the policy of the page forbids style attributes; formulas have properties

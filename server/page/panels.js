@@ -1,16 +1,16 @@
 // The side bar and the panel of branches: beside the thread on wide windows, above it (one at a time) on narrow ones. The panel of branches opens
-// by itself only where there are branches.
+// only when the user opens it.
 
 import { byId } from './dom.js';
 
 const scrim = byId('scrim');
 const main = byId('main');
 
-const panel = (name, query, isWanted) => {
+const panel = (name, query, opensByItself) => {
   const element = byId(name);
   const toggle = byId(`${name}-open`);
   const wide = matchMedia(query);
-  let shown = wide.matches && isWanted;
+  let shown = wide.matches && opensByItself;
   const apply = () => {
     const covers = shown && !wide.matches;
     element.classList.toggle('open', shown);
@@ -25,9 +25,7 @@ const panel = (name, query, isWanted) => {
     toggle,
     wide,
     apply,
-    isWanted,
-    // whether the user opened or closed the panel
-    isChosen: false,
+    opensByItself,
     set: (value) => (shown = value),
     get shown() {
       return shown;
@@ -35,8 +33,7 @@ const panel = (name, query, isWanted) => {
   };
 };
 
-const aside = panel('aside', '(min-width: 1180px)', false);
-const panels = [panel('side', '(min-width: 820px)', true), aside];
+const panels = [panel('side', '(min-width: 820px)', true), panel('aside', '(min-width: 1180px)', false)];
 
 const refresh = () => {
   const covered = panels.map((p) => p.apply()).some(Boolean);
@@ -55,24 +52,14 @@ export const closeOver = () => {
   return true;
 };
 
-/** Opens or closes the panel beside the thread, unless the user opened or closed it before. */
-export const showBranches = (isWanted) => {
-  aside.isWanted = isWanted;
-  if (!aside.wide.matches || aside.isChosen || aside.shown === isWanted) return;
-  aside.set(isWanted);
-  refresh();
-};
-
 const setUp = (p) => {
   p.toggle.addEventListener('click', () => {
     p.set(!p.shown);
-    p.isChosen = p.wide.matches;
     refresh();
     if (p.element.classList.contains('over')) p.element.querySelector('button, [tabindex="0"]')?.focus();
   });
   p.wide.addEventListener('change', () => {
-    p.isChosen = false;
-    p.set(p.wide.matches && p.isWanted);
+    p.set(p.wide.matches && p.opensByItself);
     refresh();
   });
   byId(`${p.element.id}-close`).addEventListener('click', closeOver);

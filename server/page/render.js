@@ -4,6 +4,7 @@ import { codeBlock } from './code.js';
 import { el } from './dom.js';
 import { formula } from './formulas.js';
 import { checkbox } from './tasks.js';
+import { watch, wrapButton } from './wide.js';
 
 // other tags never come from the parser; a token with another tag is shown as text
 const TAGS = new Set(['p', 'ul', 'ol', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's']);
@@ -68,7 +69,8 @@ const closed = (element) => {
   // the table is at the side where its first column is
   if (element.dir) box.dir = element.dir;
   element.removeAttribute('dir');
-  element.replaceWith(box);
+  element.replaceWith(el('div', { class: 'scrolls', 'data-view': true }, wrapButton('the table'), box));
+  watch(box, element);
   box.append(element);
 };
 

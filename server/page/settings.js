@@ -3,23 +3,37 @@
 
 import { backend } from './backend.js';
 import { byId, el } from './dom.js';
+import * as store from './store.js';
 
-const PRESETS = ['pip', 'demo', 'chat', 'world', 'qa', 'g1', 'g1-think', 'g1-fast', 'g1-tools', 'midi', 'glm', 'greedy', 'creative', 'precise'];
+// presets of models whose chat format has thoughts, and of all models of an architecture
+const PRESETS = [
+  { fits: () => true, names: ['greedy', 'creative', 'precise'] },
+  { fits: ({ architecture }) => architecture === 'glm4_moe_lite', names: ['glm-4.7', 'glm-4.7-tools'] },
+  { fits: ({ architecture }) => architecture.startsWith('glm') && architecture !== 'glm4_moe_lite', names: ['glm'] },
+  { fits: ({ architecture }) => /^rwkv\d/.test(architecture), names: ['pip', 'demo', 'chat', 'world', 'qa'] },
+  { fits: ({ architecture }, thinking) => /^rwkv\d/.test(architecture) && thinking.length > 1, names: ['g1', 'g1-think', 'g1-fast', 'g1-tools'] },
+];
+
+const THINKING = ['off', 'fast', 'on', 'short', 'long'];
+
+/** Returns the presets that fit a model. All of them if the backend does not describe the model. */
+const presets = (model, thinking) =>
+  PRESETS.filter(({ fits }) => !model?.architecture || fits(model, thinking)).flatMap(({ names }) => names);
 
 const FIELDS = [
   { name: 'system', label: 'System prompt', kind: 'text', hint: 'Text before the first message.' },
-  { name: 'preset', label: 'Preset', kind: 'choice', values: PRESETS, hint: 'Named sampler settings. Fields below override it.' },
-  { name: 'thinking', label: 'Thinking', kind: 'choice', values: ['off', 'fast', 'on', 'short', 'long'], hint: 'For models that think before they answer.' },
-  { name: 'temperature', label: 'Temperature', min: 0, hint: '0 always takes the likeliest token.' },
-  { name: 'top_p', label: 'Top-p', min: 0, max: 1, hint: 'Keeps the likeliest tokens up to this total probability.' },
-  { name: 'top_k', label: 'Top-k', min: 0, step: 1, hint: 'Keeps this many of the likeliest tokens.' },
-  { name: 'min_p', label: 'Min-p', min: 0, max: 1, hint: 'Keeps tokens at least this fraction as likely as the likeliest.' },
-  { name: 'presence_penalty', label: 'Presence penalty', hint: 'Subtracted from logits of tokens that occurred.' },
-  { name: 'frequency_penalty', label: 'Frequency penalty', hint: 'Subtracted once per occurrence.' },
-  { name: 'repeat_penalty', label: 'Repeat penalty', min: 0, hint: 'Divides logits of tokens that occurred; 1 is off.' },
-  { name: 'max_tokens', label: 'Token limit', min: 1, step: 1, hint: 'Most tokens of an answer.' },
-  { name: 'seed', label: 'Seed', step: 1, hint: 'The same seed and settings give the same answer.' },
-  { name: 'schema', label: 'JSON schema', kind: 'text', code: true, hint: 'Answers are JSON that matches this schema.' },
+  { name: 'temperature', label: 'Creativity', min: 0, hint: 'The temperature: 0 always takes the likeliest token, 1 follows the model.' },
+  { name: 'max_tokens', label: 'Length', min: 1, step: 1, hint: 'Most tokens of an answer.' },
+  { name: 'thinking', label: 'Thinking', kind: 'choice', values: (model, thinking) => thinking, hint: 'How much the model thinks before it answers.' },
+  { name: 'preset', label: 'Preset', kind: 'choice', values: presets, isAdvanced: true, hint: 'Named sampler settings. Other fields override it.' },
+  { name: 'top_p', label: 'Top-p', min: 0, max: 1, isAdvanced: true, hint: 'Keeps the likeliest tokens up to this total probability.' },
+  { name: 'top_k', label: 'Top-k', min: 0, step: 1, isAdvanced: true, hint: 'Keeps this many of the likeliest tokens.' },
+  { name: 'min_p', label: 'Min-p', min: 0, max: 1, isAdvanced: true, hint: 'Keeps tokens at least this fraction as likely as the likeliest.' },
+  { name: 'presence_penalty', label: 'Presence penalty', isAdvanced: true, hint: 'Subtracted from logits of tokens that occurred.' },
+  { name: 'frequency_penalty', label: 'Frequency penalty', isAdvanced: true, hint: 'Subtracted once per occurrence.' },
+  { name: 'repeat_penalty', label: 'Repeat penalty', min: 0, isAdvanced: true, hint: 'Divides logits of tokens that occurred; 1 is off.' },
+  { name: 'seed', label: 'Seed', step: 1, isAdvanced: true, hint: 'The same seed and settings give the same answer.' },
+  { name: 'schema', label: 'JSON schema', kind: 'text', code: true, isAdvanced: true, hint: 'Answers are JSON that matches this schema.' },
 ];
 
 // model to the values of the backend
@@ -49,9 +63,22 @@ const input = (field, described) => {
     return el('textarea', { ...common, dir: field.code ? 'ltr' : 'auto', rows: field.code ? '4' : '3', spellcheck: field.code ? 'false' : null, class: field.code ? 'mono' : null });
   }
   if (field.kind === 'choice') {
-    return el('select', common, el('option', { value: '' }, 'default'), field.values.map((name) => el('option', { value: name }, name)));
+    return el('select', common);
   }
   return el('input', { ...common, type: 'number', min: field.min, max: field.max, step: field.step ?? 'any', placeholder: 'default', inputmode: 'decimal' });
+};
+
+/** Shows the values that the model knows in a select, and the conversation's own value. Returns whether there is a choice. */
+const showChoices = (field, control, c, model) => {
+  const own = value(c, field.name);
+  const reported = known.get(c.model);
+  // before the backend has answered, nothing is offered that may disappear; a backend that does not know offers everything
+  const values = field.values(model, reported ? (reported.thinking ?? THINKING) : []);
+  const options = values.map((name) => el('option', { value: name }, name));
+  if (own && !values.includes(own)) options.push(el('option', { value: own }, `${own} (not for this model)`));
+  control.replaceChildren(el('option', { value: '' }, 'default'), ...options);
+  control.value = own;
+  return values.length > 1 || Boolean(own);
 };
 
 /** Returns what is wrong with a field, or an empty text. */
@@ -67,11 +94,12 @@ const problem = (field, control) => {
 };
 
 /**
- * Makes the dialog. `conversation()` returns the current conversation; `changed()` is called after each change. Returns `{open, isValid}`;
- * `isValid` opens the dialog at the first field with a problem.
+ * Makes the dialog. `conversation()` returns the current conversation, `model()` its model; `changed()` is called after each change. Returns
+ * `{open, isValid}`; `isValid` opens the dialog at the first field with a problem.
  */
-export const settingsDialog = (conversation, changed) => {
+export const settingsDialog = (conversation, model, changed) => {
   const dialog = byId('settings');
+  const advanced = byId('advanced');
   const rows = FIELDS.map((field) => {
     const hint = el('p', { class: 'hint', id: `hint-${field.name}` }, field.hint);
     const wrong = el('p', { class: 'problem', id: `wrong-${field.name}`, role: 'alert', hidden: true });
@@ -106,26 +134,29 @@ export const settingsDialog = (conversation, changed) => {
       control.value = value(conversation(), field.name);
       return check();
     };
-    const showDefault = () => {
+    const showKnown = () => {
+      if (field.kind === 'choice') element.hidden = !showChoices(field, control, conversation(), model());
       if (!field.kind) control.placeholder = effective(conversation(), field.name);
     };
-    return { element, control, fill, showDefault };
+    return { element, control, isAdvanced: Boolean(field.isAdvanced), fill, showKnown };
   });
-  const showAll = () => rows.forEach((row) => row.showDefault());
-  byId('fields').append(...rows.map((row) => row.element));
+  const showAll = () => rows.forEach((row) => row.showKnown());
+  for (const row of rows) byId(row.isAdvanced ? 'advanced-fields' : 'fields').append(row.element);
+  advanced.addEventListener('toggle', () => store.setValue('advanced', advanced.open));
   const fill = () => rows.map((row) => row.fill());
   byId('settings-reset').addEventListener('click', () => {
     const c = conversation();
     c.system = '';
     c.settings = {};
-    fill();
     showAll();
+    fill();
     changed();
     rows[0].control.focus();
   });
   const open = () => {
-    fill();
+    advanced.open = Boolean(store.value('advanced'));
     showAll();
+    fill();
     load(conversation().model).then(showAll);
     if (!dialog.open) dialog.showModal();
   };
@@ -133,6 +164,7 @@ export const settingsDialog = (conversation, changed) => {
     const wrong = fill().indexOf(false);
     if (wrong >= 0) {
       open();
+      advanced.open ||= rows[wrong].isAdvanced;
       rows[wrong].control.focus();
     }
     return wrong < 0;

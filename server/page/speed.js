@@ -1,11 +1,14 @@
 // Plots the tokens per second of the answer that is being received, or of the last one.
 
 import { byId, el, perFrame, svg } from './dom.js';
+import { count } from './numbers.js';
 
 const WIDTH = 248;
 const HEIGHT = 64;
 const STEP = 100;
 const WINDOW = 600;
+/** Tokens below which a plot would show chance only. */
+const FEWEST = 100;
 
 let times = [];
 let total = null;
@@ -40,16 +43,16 @@ const draw = perFrame(() => {
   const at = (value, i) => `${((i / Math.max(points.length - 1, 1)) * WIDTH).toFixed(1)} ${(HEIGHT - 2 - (value / high) * (HEIGHT - 12)).toFixed(1)}`;
   const line = points.length > 1 ? points.map(at).join('L') : `${at(points[0], 0)}H${WIDTH}`;
   const alternative = `Tokens per second: ${total ? 'average' : 'now'} ${now.toFixed(1)}, highest ${high.toFixed(1)}`;
-  box.replaceChildren(
-    el('p', { class: 'now' }, el('strong', {}, now.toFixed(1)), ` tokens/s${total ? ' on average' : ''}`),
+  const plot =
+    times.length >= FEWEST &&
     svg(
       'svg',
       { role: 'img', 'aria-label': alternative, viewBox: `0 0 ${WIDTH} ${HEIGHT}`, preserveAspectRatio: 'none' },
       svg('path', { class: 'area', d: `M0 ${HEIGHT}L${line}V${HEIGHT}Z` }),
       svg('path', { class: 'line', d: `M${line}` }),
-    ),
-    el('p', { class: 'fine' }, `${times.length.toLocaleString('en')} tokens · highest ${high.toFixed(1)}`),
-  );
+    );
+  const words = plot ? `${count(times.length, 'token')} · highest ${high.toFixed(1)}` : count(times.length, 'token');
+  box.replaceChildren(el('p', { class: 'now' }, el('strong', {}, now.toFixed(1)), ` tokens/s${total ? ' on average' : ''}`), plot || '', el('p', { class: 'fine' }, words));
   byId('rate').textContent = total ? '' : `${now.toFixed(0)} tokens/s`;
 });
 

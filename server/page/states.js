@@ -4,22 +4,14 @@
 import { backend } from './backend.js';
 import { brief } from './dates.js';
 import { byId, download, el, iconButton } from './dom.js';
+import { count, size } from './numbers.js';
 import * as store from './store.js';
 import { isTip, messages, ownerOf, path } from './tree.js';
-
-const size = (bytes) => {
-  const units = ['bytes', 'KB', 'MB', 'GB'];
-  let i = 0;
-  for (; bytes >= 1000 && i < 3; i++) bytes /= 1000;
-  return `${i ? bytes.toFixed(1) : bytes} ${units[i]}`;
-};
 
 const NAME = /^[A-Za-z0-9_.-]{1,100}$/;
 
 /** Days for which a state of a conversation is kept after its last use. Without it, the conversation is prefilled again. */
 const DAYS = 7;
-
-const plural = (n, noun) => `${n} ${noun}${n === 1 ? '' : 's'}`;
 
 /** Deletes the expired states of conversations, at most once per day. */
 export const sweep = async (models) => {
@@ -33,15 +25,15 @@ export const sweep = async (models) => {
   }
 };
 
-/** Groups states by their conversations: `{title, states}`, the most recent first. */
+/** Groups states by their conversations: `{title, states}`, the most recent first. States of other browsers are left out. */
 const byConversation = (states) => {
   const titles = new Map(store.list().map((item) => [item.id, item.title]));
   const groups = new Map();
   for (const state of states.toSorted((a, b) => (b.created ?? 0) - (a.created ?? 0))) {
-    const title = titles.get(ownerOf(state.name)) ?? 'Conversations that are not in this browser';
-    groups.set(title, [...(groups.get(title) ?? []), state]);
+    const id = ownerOf(state.name);
+    if (titles.has(id)) groups.set(id, [...(groups.get(id) ?? []), state]);
   }
-  return [...groups].map(([title, states]) => ({ title, states }));
+  return [...groups].map(([id, states]) => ({ title: titles.get(id), states }));
 };
 
 /** Saves the state after the current branch under a name: a copy of the session's state if the backend has it, otherwise prefilled messages. */
@@ -93,7 +85,7 @@ export const statesDialog = (conversation, actions) => {
     });
 
   const row = (state) => {
-    const details = [`${Number(state.tokens ?? 0).toLocaleString('en')} tokens`, size(state.bytes ?? 0), state.created && brief(state.created * 1000), state.model];
+    const details = [count(state.tokens ?? 0, 'token'), size(state.bytes ?? 0), state.created && brief(state.created * 1000), state.model];
     const item = el(
       'li',
       {},
@@ -116,7 +108,7 @@ export const statesDialog = (conversation, actions) => {
   /** Makes the row of all states of a conversation. */
   const group = ({ title, states }) => {
     const bytes = states.reduce((sum, state) => sum + (state.bytes ?? 0), 0);
-    const details = `${plural(states.length, 'state')} · ${size(bytes)} · last used ${brief((states[0].created ?? 0) * 1000)}`;
+    const details = `${count(states.length, 'state')} · ${size(bytes)} · last used ${brief((states[0].created ?? 0) * 1000)}`;
     const removeAll = () =>
       attempt(async () => {
         for (const state of states) await backend.states.delete(state.name, conversation().model);
@@ -134,12 +126,12 @@ export const statesDialog = (conversation, actions) => {
   const list = async () => {
     const all = await backend.states.list(conversation().model);
     const own = all.filter((state) => !ownerOf(state.name));
-    const sessions = all.filter((state) => ownerOf(state.name));
+    const groups = byConversation(all);
     byId('state-list').replaceChildren(...own.map(row));
     if (!own.length) byId('state-list').append(el('li', { class: 'fine' }, 'No saved states yet.'));
-    kept.hidden = !sessions.length;
-    kept.querySelector('summary').textContent = `${plural(sessions.length, 'state')} kept for conversations`;
-    kept.querySelector('ul').replaceChildren(...byConversation(sessions).map(group));
+    kept.hidden = !groups.length;
+    kept.querySelector('summary').textContent = `${count(groups.flatMap(({ states }) => states).length, 'state')} kept for conversations`;
+    kept.querySelector('ul').replaceChildren(...groups.map(group));
   };
 
   const open = () => {

@@ -92,7 +92,7 @@ export const open = async () => {
     db = await opened();
     await migrate().catch(() => report(FULL));
     await readIndex();
-    for (const name of ['current', 'swept']) values.set(name, await result(read('values').get(name)));
+    for (const name of ['current', 'swept', 'advanced']) values.set(name, await result(read('values').get(name)));
     db.onversionchange = () => db.close();
   } catch {
     db = null;
@@ -163,7 +163,7 @@ export const forget = async (id) => {
   channel?.postMessage(id);
 };
 
-/** Returns a value of the page: `current` is the id of the conversation that was open last. */
+/** Returns a value of the page: `current` is the id of the conversation that was open last, `advanced` whether the advanced settings are open. */
 export const value = (name) => values.get(name) ?? null;
 
 export const setValue = (name, value) => {
@@ -178,7 +178,7 @@ const excerpt = (text, word) => {
 };
 
 const match = (c, words) => {
-  const texts = [title(c), ...c.nodes.map((node) => node.content)];
+  const texts = [title(c), ...c.nodes.flatMap(({ content, files = [] }) => [content, ...files.map(({ name, text }) => `${name} ${text}`)])];
   const lower = texts.map((text) => text.toLowerCase());
   if (!words.every((word) => lower.some((text) => text.includes(word)))) return null;
   const [first] = words;

@@ -97,6 +97,16 @@ export const sibling = (c, node, step) => {
   return all[all.indexOf(node) + step] ?? null;
 };
 
+/** Returns a file as a block of code, with a fence that the file does not contain. */
+const fenced = ({ name, text }) => {
+  let fence = '```';
+  while (text.includes(fence)) fence += '`';
+  return `File ${name}:\n${fence}\n${text.trimEnd()}\n${fence}`;
+};
+
+/** Returns what the model reads of a user's message. Files come before the text, so another question about them reuses their prefill. */
+const whole = ({ content, files = [] }) => (files.length ? [...files.map(fenced), content].join('\n\n').trimEnd() : content);
+
 /**
  * Returns the messages of the branch that ends at `id`, as the API takes them. Answers without content are left out, except a last answer that
  * has only a thought. With `after`, only the messages after this node.
@@ -105,7 +115,7 @@ export const messages = (c, id, after = null) => {
   const list = c.system.trim() && !after ? [{ role: 'system', content: c.system }] : [];
   const nodes = path(c, id);
   for (const node of nodes.slice(nodes.indexOf(after) + 1)) {
-    if (node.role === 'user') list.push({ role: 'user', content: node.content });
+    if (node.role === 'user') list.push({ role: 'user', content: whole(node) });
     else if (node.content || node.tools?.length || (node.id === id && node.reasoning)) {
       list.push({
         role: 'assistant',
@@ -141,7 +151,8 @@ export const sessions = (c) => [...new Set(c.nodes.map((node) => node.session).f
 /** Returns the title: the user's, or the beginning of the first message. */
 export const title = (c) => {
   if (c.title) return c.title;
-  const text = (c.nodes[0]?.content ?? '').trim().replace(/\s+/g, ' ');
+  const [first] = c.nodes;
+  const text = (first?.content.trim() || first?.files?.[0].name || '').replace(/\s+/g, ' ');
   return text ? (text.length > 60 ? `${text.slice(0, 59)}…` : text) : 'New conversation';
 };
 
@@ -154,6 +165,7 @@ export const parse = (text) => {
     throw new Error('The file is not JSON. Choose a file that this page downloaded.');
   }
   const text_or_none = (value) => value === undefined || value === null || typeof value === 'string';
+  const files_or_none = (value = []) => Array.isArray(value) && value.every((file) => typeof file?.name === 'string' && typeof file.text === 'string');
   const known = new Set();
   const fits =
     c?.version === 1 &&
@@ -166,7 +178,8 @@ export const parse = (text) => {
         (node.parent === null || known.has(node.parent)) &&
         ['user', 'assistant'].includes(node.role) &&
         typeof node.content === 'string' &&
-        text_or_none(node.reasoning);
+        text_or_none(node.reasoning) &&
+        files_or_none(node.files);
       known.add(node?.id);
       return good;
     });

@@ -2,8 +2,7 @@
 
 import { seconds } from './dates.js';
 import { el } from './dom.js';
-
-const number = (n) => Number(n).toLocaleString('en');
+import { number } from './numbers.js';
 
 /** Returns the words for the progress of a prefill, with the time that the rest will take. */
 export const words = ({ total, cache = 0, processed, time_ms: time }) => {

@@ -16,6 +16,20 @@ pub fn can_think(engine: &Engine) -> bool {
     can_choose(engine, Thinking::On, None)
 }
 
+/// Returns the names of the choices of thoughts that the model's own chat format offers. Of choices with the same prompt, only the first.
+pub fn thinking_choices(engine: &Engine) -> Vec<&'static str> {
+    let mut found: Vec<(&'static str, Vec<u32>)> = Vec::new();
+    for name in Thinking::names() {
+        let mut probe = Request::chat([Message::user("a")]);
+        probe.thinking = name.parse().ok();
+        match engine.tokens(&probe) {
+            Ok(prompt) if found.iter().all(|(_, other)| *other != prompt) => found.push((name, prompt)),
+            _ => {}
+        }
+    }
+    found.into_iter().map(|(name, _)| name).collect()
+}
+
 fn can_choose(engine: &Engine, thinking: Thinking, format: Option<String>) -> bool {
     let mut probe = Request::chat([Message::user("a")]);
     (probe.thinking, probe.format) = (Some(thinking), format);

@@ -56,6 +56,7 @@ fn a_gap_is_filled_and_a_model_described() {
     assert_eq!(filled["content"], same["content"]);
     let props = server.get("/props").ok();
     assert_eq!((&props["total_slots"], &props["model_alias"]), (&json!(4), &json!("tiny")));
+    assert_eq!(props["thinking"], json!(["off"]), "the chat format of the tiny model has no thoughts");
     let params = &props["default_generation_settings"]["params"];
     assert!(params["temperature"].as_f64().unwrap() > 0.0 && params["n_predict"].as_u64().unwrap() > 0, "{props}");
 }

@@ -73,9 +73,16 @@ const keep = async (name) => {
   }
 };
 
-export const models = async () => (model ? [{ id, status: 'ready', parameters: model.info.n_params }] : []);
+export const models = async () => {
+  if (!model) return [];
+  const { architecture, n_params: parameters, dtype, device } = model.info;
+  return [{ id, status: 'ready', architecture, parameters, dtype, device: device.backend === 'cpu' ? 'CPU' : device.name }];
+};
 
 export const defaults = async () => ({});
+
+// the package has no function that counts
+export const count = async () => null;
 
 /** Yields the events of a new answer. */
 export async function* chat(body, signal) {

@@ -1,5 +1,6 @@
 //! `GET /props`: the properties of the server's first model.
 
+use crate::abilities::thinking_choices;
 use crate::body::OfModel;
 use crate::failure::Answer;
 use axum::Json;
@@ -19,6 +20,8 @@ pub struct Props {
     chat_template: String,
     modalities: Modalities,
     build_info: String,
+    /// The values of a request's field `thinking` that the model's chat format offers. Not a field of llama-server.
+    thinking: Vec<&'static str>,
 }
 
 #[derive(Serialize, ToSchema)]
@@ -76,5 +79,6 @@ pub async fn get(of: OfModel) -> Answer<Json<Props>> {
         chat_template: String::new(),
         modalities: Modalities { vision: false, audio: false },
         build_info: format!("wingbeat-{}", env!("CARGO_PKG_VERSION")),
+        thinking: thinking_choices(&of.engine),
     }))
 }

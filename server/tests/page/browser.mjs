@@ -90,6 +90,21 @@ export const ended = async (page) => {
   return page.locator('article.assistant').last();
 };
 
+/** Chooses an action in the menu of a message or of a row of the list. */
+export const act = async (page, part, action) => {
+  await part.hover();
+  await part.locator('[aria-haspopup=menu]').click();
+  await page.getByRole('menuitem', { name: action }).click();
+};
+
+/** Returns the figures of an answer, which its menu shows. */
+export const figures = async (page, answer) => {
+  await answer.locator('[aria-haspopup=menu]').click();
+  const text = await page.locator('.figures').innerText();
+  await page.keyboard.press('Escape');
+  return text;
+};
+
 /** Sets a token limit, so the answers of a real model end soon. */
 export const limit = async (page, tokens = 24) => {
   await page.locator('#settings-open').click();

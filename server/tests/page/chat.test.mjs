@@ -1,6 +1,6 @@
 // Tests the thread of the chat page: streaming, stop, branches, reload, errors, key.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, needsServer, tests, texts } from './browser.mjs';
+import { act, ask, ended, figures, needsMock, needsServer, tests, texts } from './browser.mjs';
 import { HTML } from './mock.mjs';
 
 const check = tests();
@@ -11,10 +11,17 @@ const place = (page, role) => page.locator(`article.${role} .place`).last();
 check('an answer streams, and its numbers are shown', {}, async ({ page }) => {
   const answer = await ask(page, 'light');
   assert.notEqual((await answer.locator('.body').last().innerText()).trim(), '');
-  assert.match(await answer.locator('.meta').innerText(), /\d+ tokens?[\s\S]*prompt \d+, \d+ cached/);
-  assert.match(await page.locator('#speed svg').getAttribute('aria-label'), /^Tokens per second: average [\d.]+, highest [\d.]+$/);
+  // the plot of a short answer would show chance only
+  assert.match(await page.locator('#speed').textContent(), /^[\d.]+ tokens\/s on average\d+ tokens?$/);
+  assert.equal(await page.locator('#speed svg').count(), 0);
   assert.equal(await page.locator('h1').innerText(), 'light');
   assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
+  assert.match(await figures(page, answer), /\d+ tokens?\s+prompt \d+, \d+ cached/);
+});
+
+check('a long answer has a plot of its speed', { ...needsMock, mock: { delay: 3 } }, async ({ page }) => {
+  await ask(page, 'long');
+  assert.match(await page.locator('#speed svg').getAttribute('aria-label'), /^Tokens per second: average [\d.]+, highest [\d.]+$/);
 });
 
 check('text appears before the answer ends', needsMock, async ({ page }) => {
@@ -64,6 +71,7 @@ check('regenerate and edit make branches, which controls and the tree select', {
   await ended(page);
   assert.deepEqual(await texts(page, 'article.user .text'), ['first', 'changed']);
   assert.equal(await place(page, 'user').innerText(), '2/2');
+  await page.locator('#aside-open').click();
   assert.equal(await page.locator('[role=treeitem]').count(), 7);
 
   await page.locator('article.user').last().getByRole('button', { name: 'Previous branch' }).click();
@@ -99,7 +107,7 @@ check('a branch keeps its session, and another branch gets a session of its own'
 check('an earlier answer can be continued in a new branch', {}, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'two');
-  await page.getByRole('button', { name: 'Continue from here' }).first().click();
+  await act(page, page.locator('article.assistant').first(), 'Continue from here');
   assert.deepEqual(await texts(page, 'article.user .text'), ['one']);
   await ask(page, 'three');
   assert.deepEqual(await texts(page, 'article.user .text'), ['one', 'three']);
@@ -111,7 +119,7 @@ check('a message without an answer offers one', {}, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'two');
   assert.equal(await offer.count(), 0);
-  const remove = () => page.locator('article.assistant').last().getByRole('button', { name: 'Delete the message' }).click();
+  const remove = () => act(page, page.locator('article.assistant').last(), 'Delete the message');
   await remove();
   assert.equal(await page.locator('article.assistant').count(), 1);
   assert.equal(await offer.count(), 1);
@@ -206,7 +214,7 @@ check('a reload restores the conversation', {}, async ({ page }) => {
 
 check('a second message of a branch uses the state of the first', {}, async ({ page }) => {
   await ask(page, 'light');
-  const words = await (await ask(page, 'and water')).locator('.meta').innerText();
+  const words = await figures(page, await ask(page, 'and water'));
   const [, prompt, cached] = /prompt (\d+), (\d+) cached/.exec(words).map(Number);
   assert.ok(cached > 0 && cached < prompt, words);
 });
@@ -241,7 +249,7 @@ check('a long answer of the real server can be stopped', needsServer, async ({ p
 });
 
 check('every branch of the real server reuses its part of the conversation', needsServer, async ({ page }) => {
-  const cached = async (answer) => Number(/, (\d+) cached/.exec(await answer.locator('.meta').innerText())[1]);
+  const cached = async (answer) => Number(/, (\d+) cached/.exec(await figures(page, answer))[1]);
   await ask(page, 'light');
   assert.ok((await cached(await ask(page, 'and water'))) > 0, 'the same branch');
   await page.getByRole('button', { name: 'Regenerate' }).last().click();

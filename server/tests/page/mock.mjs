@@ -2,7 +2,7 @@
 //
 //   node server/tests/page/mock.mjs [--port 8090] [--key KEY] [--delay MILLISECONDS] [--to URL]
 //
-// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `table`, `formula`, `brackets`, `hebrew`, `tasks`, `prefill`, `queue`, `cut`,
+// The last user message chooses the answer: `think`, `tool`, `code`, `html`, `wide`, `table`, `formula`, `brackets`, `hebrew`, `tasks`, `prefill`, `queue`, `cut`,
 // `refuse`, `break`, `drop`, `long`; anything else is a plain answer. With --to, the files of the page are from this folder, and the server at URL answers the requests.
 import { readFile } from 'node:fs/promises';
 import http from 'node:http';
@@ -21,6 +21,7 @@ const MEMORY =
   'An RWKV model keeps one state of fixed size. Each token changes the state a little: old facts fade, new facts are written.\n\nThat is why the thousandth token costs as much as the first, and why a saved state is small enough to keep one for each branch of this conversation.';
 
 const TABLE = 'Three drinks:\n\n| Drink | Caffeine (mg) | Served |\n|:---|---:|:---:|\n| Coffee | 95 | hot |\n| Tea | 47 | hot |\n| Water | 0 | cold |\n\nSo **water** is the calmest, says [a source](https://example.org/drinks).';
+const WIDE = `\`\`\`python\nx = "${'a long line of code '.repeat(20)}"\n\`\`\`\n\n|${' Column_of_the_table |'.repeat(8)}\n|${'---|'.repeat(8)}\n|${' value |'.repeat(8)}\n\nThe end.`;
 const FORMULA = 'The roots of $x^2 - 5x + 6 = 0$ follow from\n\n$$\nx = \\frac{5 \\pm \\sqrt{25 - 24}}{2}\n$$\n\nso \\(x = 2\\) or \\(x = 3\\). It costs $5 and not $10.';
 const BRACKETS = 'A matrix and a sum:\n\n$$\n\\left( \\begin{matrix} a & b \\\\ c & d \\\\ e & f \\end{matrix} \\right) = \\left\\{ \\sum_{i=1}^{n} \\frac{x_i}{\\sqrt{1 + \\frac{y_i}{2}}} \\right\\}\n$$\n\nwith $\\mathscr{L}$ and $f\'(x)$.';
 const HEBREW = [
@@ -45,6 +46,7 @@ export const EVIL = [
 
 const answers = [
   [/evil/i, { content: EVIL }],
+  [/wide/i, { content: WIDE }],
   [/table/i, { content: TABLE }],
   [/formula/i, { content: FORMULA }],
   [/brackets/i, { content: BRACKETS }],
@@ -75,9 +77,9 @@ const forward = (request, response, to) => {
 
 /**
  * Starts a server. Returns `{url, requests, states, stopped, kept, close}`; `requests` has the bodies of all requests for answers. `resumes: false`
- * makes an older server without resumable answers; `models` adds fields to its models; `kept` has states `{name, days}` and their ages.
+ * makes an older server without resumable answers; `ids` are the names of its models, `models` adds fields to them; `kept` has states `{name, days}` and their ages.
  */
-export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, models = {}, kept: keptStates = [] } = {}) => {
+export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, ids = ['tiny-rwkv7', 'rwkv7-g1-1.5b'], models = {}, kept: keptStates = [] } = {}) => {
   const requests = [];
   // ids of answers that the page stopped
   const stopped = [];
@@ -256,18 +258,20 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
       return fail(response, 401, 'invalid_api_key', 'The API key is missing or unknown. Send `Authorization: Bearer KEY`.');
     }
     if (pathname === '/v1/models') {
-      const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready', ...models });
-      return reply(response, 200, { object: 'list', data: [model('tiny-rwkv7'), model('rwkv7-g1-1.5b')] });
+      const model = (id) => ({ id, object: 'model', created: 1, owned_by: 'wingbeat', architecture: 'rwkv7', context: null, slots: 8, status: 'ready', parameters: /1\.5b/.test(id) ? 1_527_404_544 : 12_000_000, dtype: 'f16', device: 'NVIDIA H200', ...models });
+      return reply(response, 200, { object: 'list', data: ids.map(model) });
     }
     if (pathname === '/props') {
       const params = { temperature: 0.8, top_k: 0, top_p: 0.5, min_p: 0, repeat_penalty: 1, presence_penalty: 0.4, frequency_penalty: 0.4, n_predict: 4096 };
-      return reply(response, 200, { default_generation_settings: { n_ctx: 0, params } });
+      const thinking = /g1/.test(searchParams.get('model') ?? ids[0]) ? ['off', 'fast', 'on', 'short', 'long'] : ['off'];
+      return reply(response, 200, { default_generation_settings: { n_ctx: 0, params }, thinking });
     }
     const [, name, content] = /^\/v1\/states\/([^/]+)(\/content)?$/.exec(pathname) ?? [];
     if (name) return state(request, response, decodeURIComponent(name), content, raw);
     const [, answer] = /^\/v1\/chat\/completions\/([^/]+)(\/events)?$/.exec(pathname) ?? [];
     if (answer) return resume(request, response, answer, Number(searchParams.get('after') ?? 0));
     const body = raw.length ? JSON.parse(raw) : {};
+    if (pathname === '/v1/tokens/count') return reply(response, 200, { object: 'token_count', tokens: tokens(body.content) });
     if (pathname === '/v1/chat/completions') return chat(request, response, body);
     if (pathname === '/v1/states' && request.method === 'POST') return change(response, body);
     if (pathname === '/v1/states') {

@@ -1,7 +1,7 @@
 // Tests what surrounds the thread of the chat page: conversations, files, settings, states, themes, narrow windows, accessibility.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
-import { ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
+import { act, ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
 
 const check = tests();
 
@@ -15,12 +15,11 @@ check('conversations are listed, renamed, deleted and restored', {}, async ({ pa
   await row(page, 1).locator('.open').click();
   await page.locator('article.user', { hasText: 'apples' }).waitFor();
   assert.deepEqual(await texts(page, 'article.user .text'), ['apples']);
-  await row(page, 1).hover();
-  await page.getByRole('button', { name: 'Rename apples' }).click();
+  await act(page, row(page, 1), 'Rename');
   await page.getByLabel('Title of the conversation').fill('Fruit');
   await page.keyboard.press('Enter');
   await page.locator('h1', { hasText: 'Fruit' }).waitFor();
-  await page.getByRole('button', { name: 'Delete Fruit' }).click();
+  await act(page, row(page, 1), 'Delete');
   await row(page, 1).waitFor({ state: 'detached' });
   assert.deepEqual(await texts(page, '#list .open'), ['pears']);
   await page.getByRole('button', { name: 'Undo' }).click();
@@ -33,15 +32,15 @@ check('a conversation is downloaded and uploaded with its branches', {}, async (
   await ask(page, 'one');
   await page.getByRole('button', { name: 'Regenerate' }).click();
   await ended(page);
-  await row(page).hover();
-  const [file] = await Promise.all([page.waitForEvent('download'), page.getByRole('button', { name: 'Download one' }).click()]);
+  const [file] = await Promise.all([page.waitForEvent('download'), act(page, row(page), 'Download')]);
   const content = await readFile(await file.path(), 'utf8');
   assert.equal(file.suggestedFilename(), 'one.json');
   assert.equal(JSON.parse(content).nodes.length, 3);
   await page.locator('#upload-file').setInputFiles({ name: 'a.json', mimeType: 'application/json', buffer: Buffer.from(content) });
   await page.waitForFunction(() => document.querySelectorAll('#list li').length === 2);
+  await page.locator('#aside-open').click();
   assert.equal(await page.locator('[role=treeitem]').count(), 3);
-  for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation']]) {
+  for (const [text, wanted] of [['{', 'not JSON'], ['{"version": 1, "nodes": [{}]}', 'not a conversation'], [JSON.stringify({ version: 1, nodes: [{ id: 'n1', parent: null, role: 'user', content: '', files: [{ name: 1 }] }] }), 'not a conversation']]) {
     await page.locator('#upload-file').setInputFiles({ name: 'b.json', mimeType: 'application/json', buffer: Buffer.from(text) });
     await page.locator('#toast', { hasText: wanted }).waitFor();
   }
@@ -51,10 +50,11 @@ check('settings are sent, and empty settings are not', needsMock, async ({ page,
   await ask(page, 'one');
   assert.deepEqual(Object.keys(server.requests[0]).sort(), ['messages', 'resumable', 'return_progress', 'session_id', 'stream', 'stream_options']);
   await page.keyboard.press('Alt+,');
+  await page.locator('#advanced summary').click();
   for (const [field, value] of [['system', 'Be brief.'], ['temperature', '0.5'], ['seed', '7']]) await page.locator(`#set-${field}`).fill(value);
-  await page.locator('#set-preset').selectOption('g1');
-  await page.locator('#set-thinking').selectOption('off');
+  await page.locator('#set-preset').selectOption('chat');
   await page.locator('#set-schema').fill('{"type":');
+  await page.locator('#advanced summary').click();
   await page.keyboard.press('Escape');
   await page.locator('#input').fill('two');
   await page.keyboard.press('Enter');
@@ -63,6 +63,10 @@ check('settings are sent, and empty settings are not', needsMock, async ({ page,
   await page.locator('#set-schema').fill('{"type": "object"}');
   await page.getByRole('button', { name: 'Done' }).click();
   await page.locator('#model').selectOption('rwkv7-g1-1.5b');
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-preset').selectOption('g1');
+  await page.locator('#set-thinking').selectOption('off');
+  await page.keyboard.press('Escape');
   await page.locator('#input').press('Enter');
   await ended(page);
   const sent = server.requests[1];
@@ -81,8 +85,34 @@ check('empty settings show the values of the server', {}, async ({ page }) => {
   const placeholder = (name) => page.locator(`#set-${name}`).getAttribute('placeholder');
   await page.locator('#set-temperature[placeholder="default 0.8"]').waitFor();
   assert.deepEqual(await Promise.all(['top_p', 'max_tokens', 'seed'].map(placeholder)), ['default 0.5', 'default 4096', 'random']);
-  await page.locator('#set-preset').selectOption('g1');
+  await page.locator('#advanced summary').click();
+  await page.locator('#set-preset').selectOption('creative');
   assert.equal(await placeholder('temperature'), 'value of the preset');
+});
+
+check('the settings begin with the usual ones, and offer what the model knows', needsMock, async ({ page }) => {
+  const choices = (name) => page.locator(`#set-${name} option`).allTextContents();
+  await page.keyboard.press('Alt+,');
+  assert.deepEqual(await texts(page, '#settings label:visible'), ['System prompt', 'Creativity', 'Length']);
+  assert.deepEqual(await choices('preset'), ['default', 'greedy', 'creative', 'precise', 'pip', 'demo', 'chat', 'world', 'qa']);
+  await page.keyboard.press('Escape');
+  await page.locator('#model').selectOption('rwkv7-g1-1.5b');
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-thinking').waitFor();
+  assert.deepEqual(await choices('thinking'), ['default', 'off', 'fast', 'on', 'short', 'long']);
+  assert.deepEqual((await choices('preset')).slice(-4), ['g1', 'g1-think', 'g1-fast', 'g1-tools']);
+  assert.equal(await page.locator('#set-seed').isVisible(), false);
+  await page.locator('#advanced summary').click();
+  await page.locator('#set-thinking').selectOption('on');
+  await page.keyboard.press('Escape');
+  // a value of another model stays visible
+  await page.locator('#model').selectOption('tiny-rwkv7');
+  await page.keyboard.press('Alt+,');
+  assert.deepEqual(await choices('thinking'), ['default', 'off', 'on (not for this model)']);
+  await page.reload();
+  await page.locator('#model-facts:not(:empty)').waitFor();
+  await page.keyboard.press('Alt+,');
+  await page.locator('#set-seed').waitFor();
 });
 
 check('an example begins a conversation', {}, async ({ page }) => {
@@ -98,10 +128,13 @@ check('all answers have the same actions', needsMock, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'refuse');
   await ask(page, 'three');
-  const labels = (i) => page.locator('article.assistant').nth(i).locator('.buttons button').evaluateAll((all) => all.map((button) => button.title));
-  const [first, ...others] = [await labels(0), await labels(1), await labels(2)];
-  assert.equal(first.length, 6);
-  for (const other of others) assert.deepEqual(other, first);
+  for (const i of [0, 1, 2]) {
+    const answer = page.locator('article.assistant').nth(i);
+    assert.deepEqual(await answer.locator('.buttons button').evaluateAll((all) => all.map((button) => button.title)), ['Copy', 'Regenerate', 'Edit', 'More actions and figures']);
+    await answer.locator('[aria-haspopup=menu]').click();
+    assert.deepEqual(await page.getByRole('menuitem').allInnerTexts(), ['Continue the answer', 'Continue from here in a new branch', 'Delete the message and all after it']);
+    await page.keyboard.press('Escape');
+  }
 });
 
 check('texts are copied, also without the clipboard of the browser', { ...needsMock, permissions: ['clipboard-read', 'clipboard-write'] }, async ({ page }) => {
@@ -132,12 +165,13 @@ check('a changed answer is a branch, and is sent with the next message', needsMo
   assert.equal(server.requests[1].messages[1].content, 'A better answer.');
 });
 
-check('the panel of branches opens with the first branch, at the current one', needsMock, async ({ page }) => {
+check('the panel of branches opens when the user opens it, at the current branch', needsMock, async ({ page }) => {
   await ask(page, 'one');
-  assert.equal(await page.locator('#aside').isVisible(), false);
   for (let i = 0; i < 14; i += 1) await ask(page, `message ${i}`);
   await page.getByRole('button', { name: 'Regenerate' }).last().click();
   await ended(page);
+  assert.equal(await page.locator('#aside').isVisible(), false);
+  await page.locator('#aside-open').click();
   assert.ok(await page.locator('#branches').isVisible());
   const inView = () =>
     page.evaluate(() => {
@@ -272,13 +306,16 @@ for (const colorScheme of ['light', 'dark']) {
       await ask(page, real ? 'light' : 'think about code');
       if (!real) {
         await page.locator('summary').first().click();
-        for (const text of ['code', 'table', 'formula', 'tasks', 'hebrew', 'evil', 'tool', 'refuse']) await ask(page, text);
+        for (const text of ['code', 'table', 'wide', 'formula', 'tasks', 'hebrew', 'evil', 'tool', 'refuse']) await ask(page, text);
         await page.locator('.hl-keyword').first().waitFor();
       }
       await page.getByRole('button', { name: 'Regenerate' }).last().click();
       await ended(page);
+      if (!real) await page.getByRole('button', { name: 'Wrap the code' }).first().click();
       await clean('thread');
-      await page.locator('article.assistant').last().getByRole('button', { name: 'Delete the message' }).click();
+      await page.locator('article.assistant').last().locator('[aria-haspopup=menu]').click();
+      await clean('menu');
+      await page.getByRole('menuitem', { name: 'Delete the message' }).click();
       await page.getByRole('button', { name: 'Generate an answer' }).waitFor();
       await clean('message without an answer');
       await page.getByRole('button', { name: 'Generate an answer' }).click();
@@ -287,9 +324,17 @@ for (const colorScheme of ['light', 'dark']) {
       await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
       await clean('editor');
       await page.keyboard.press('Escape');
+      const text = { name: 'a.txt', mimeType: 'text/plain', buffer: Buffer.from('Some text.') };
+      await page.locator('#attach-file').setInputFiles([text, { ...text, name: 'b.bin', buffer: Buffer.from([0, 1]) }]);
+      await page.locator('#files-problem').waitFor();
+      await clean('files');
+      await page.locator('#rename').click();
+      await clean('title');
+      await page.keyboard.press('Escape');
       for (const dialog of ['settings', 'states']) {
         await page.locator(`#${dialog}-open`).click();
         await page.locator(`#${dialog}[open]`).waitFor();
+        if (dialog === 'settings') await page.locator('#advanced summary').click();
         await clean(dialog);
         await page.keyboard.press('Escape');
       }
@@ -308,6 +353,9 @@ for (const colorScheme of ['light', 'dark']) {
         await ask(page, 'light');
         await page.locator('#search').waitFor();
         await clean('list');
+        await row(page).hover();
+        await row(page).locator('[aria-haspopup=menu]').click();
+        await clean('menu of the list');
       }
     });
   }

@@ -26,6 +26,12 @@ const talk = async (page) => {
   await ended(page);
 };
 
+/** Makes the same conversation, and opens the tree of its branches. */
+const talkBesideTree = async (page) => {
+  await talk(page);
+  await page.locator('#aside-open').click();
+};
+
 /** Makes a conversation with all kinds of text. */
 const write = async (page) => {
   for (const text of ['Compare three drinks in a table.', 'The formula for the roots of a quadratic equation', 'Show one step of RWKV as code.']) await ask(page, text);
@@ -54,8 +60,8 @@ const take = async (name, { fill, others = [], url = null, ...options }) => {
 const wide = { viewport: { width: 1280, height: 820 } };
 if (real) {
   const others = ['a great flood', 'In the beginning'];
-  await take('light', { ...wide, colorScheme: 'light', fill: talk, others });
-  await take('dark', { ...wide, colorScheme: 'dark', fill: talk, others });
+  await take('light', { ...wide, colorScheme: 'light', fill: talkBesideTree, others });
+  await take('dark', { ...wide, colorScheme: 'dark', fill: talkBesideTree, others });
   await take('phone', { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2, fill: talk });
 } else console.log('SKIPPED: serve-light.png, serve-dark.png and serve-phone.png need a server (WINGBEAT_URL)');
 const mock = await start({ delay: 5 });

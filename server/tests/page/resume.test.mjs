@@ -1,6 +1,6 @@
 // Tests answers that are interrupted: lost connections, reloads, Stop and Continue; and what the page shows while an answer makes no text.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, needsServer, tests } from './browser.mjs';
+import { act, ask, ended, figures, needsMock, needsServer, tests } from './browser.mjs';
 
 const check = tests();
 
@@ -30,7 +30,7 @@ check('a reload continues the answer that was running', fast, async ({ page, ser
   await page.locator('#stop').waitFor();
   await ended(page);
   assert.equal(await body(page).innerText(), LONG);
-  assert.match(await page.locator('article.assistant .meta').innerText(), /481 tokens/);
+  assert.match(await figures(page, page.locator('article.assistant')), /481 tokens/);
   assert.equal(server.requests.length, 1);
 });
 
@@ -112,7 +112,7 @@ check('an older server: a reload shows the text so far, with Continue', { ...nee
 check('Continue of an earlier answer makes a branch', needsMock, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'two');
-  await page.getByRole('button', { name: 'Continue the answer' }).first().click();
+  await act(page, page.locator('article.assistant').first(), 'Continue the answer');
   const answer = await ended(page);
   assert.equal(await page.locator('article.assistant').count(), 1);
   assert.equal(await answer.locator('.place').innerText(), '2/2');
@@ -124,18 +124,19 @@ check('Continue of an earlier answer makes a branch', needsMock, async ({ page }
 check('Continue says so if the model has nothing to add', needsMock, async ({ page, server }) => {
   await ask(page, 'table');
   await ask(page, 'code');
-  const numbers = () => page.locator('article.assistant .meta').allInnerTexts();
+  const answer = (i) => page.locator('article.assistant').nth(i);
+  const numbers = async () => [await figures(page, answer(0)), await figures(page, answer(1))];
   const [answers, before] = [await page.locator('article.assistant .body').allInnerTexts(), await numbers()];
   const toast = page.locator('#toast', { hasText: 'The model has nothing to add to this answer.' });
-  for (const answer of ['last', 'first']) {
-    await page.getByRole('button', { name: 'Continue the answer' })[answer]().click();
+  for (const i of [1, 0]) {
+    await act(page, answer(i), 'Continue the answer');
     await toast.waitFor();
     await ended(page);
     // the same answers, with the same numbers, and no branch
     assert.deepEqual(await page.locator('article.assistant .body').allInnerTexts(), answers);
+    assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
     assert.deepEqual(await numbers(), before);
     assert.equal(await page.locator('article .place:visible').count(), 0);
-    assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
     await toast.waitFor({ state: 'detached' });
   }
   assert.equal(server.requests.length, 4);

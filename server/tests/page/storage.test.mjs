@@ -1,6 +1,6 @@
 // Tests what the page keeps: conversations in IndexedDB, their search and dates, and the states on the server.
 import assert from 'node:assert/strict';
-import { ask, ended, needsMock, tests, texts } from './browser.mjs';
+import { act, ask, ended, needsMock, tests, texts } from './browser.mjs';
 
 const check = tests();
 
@@ -102,31 +102,32 @@ check('a full storage is reported once, and the conversation goes on', { ...need
 
 const kept = [{ name: 'page-gone-n2', days: 8 }, { name: 'page-other-n2', days: 2 }, { name: 'page-other-n4', days: 1 }];
 
-check('states of conversations are grouped, expire, and go with their conversation', { ...needsMock, mock: { kept } }, async ({ page, server }) => {
+check('states of conversations are grouped, expire, are counted in their own browser only, and go with their conversation', { ...needsMock, mock: { kept } }, async ({ page, server }) => {
   await ask(page, 'apples');
   assert.equal(server.states.has('page-gone-n2'), false);
   await page.locator('#states-open').click();
   await page.locator('#state-kept summary').click();
-  assert.equal(await page.locator('#state-kept summary').innerText(), '3 states kept for conversations');
+  assert.equal(await page.locator('#state-kept summary').innerText(), '1 state kept for conversations');
   const rows = page.locator('#state-kept li');
   assert.match(await rows.nth(0).innerText(), /^apples\s+1 state · /);
-  assert.match(await rows.nth(1).innerText(), /^Conversations that are not in this browser\s+2 states · /);
+  assert.equal(await rows.count(), 1);
   assert.deepEqual(await texts(page, '#state-list strong'), ['greeting']);
-  await page.getByRole('button', { name: 'Delete the states of Conversations' }).click();
-  await rows.nth(1).waitFor({ state: 'detached' });
-  assert.deepEqual([...server.states.keys()].filter((name) => name.startsWith('page-other')), []);
+  await page.getByRole('button', { name: 'Delete the states of apples' }).click();
+  await page.locator('#state-kept').waitFor({ state: 'hidden' });
+  assert.deepEqual([...server.states.keys()].filter((name) => name.startsWith('page-')), ['page-other-n2', 'page-other-n4']);
+  await page.keyboard.press('Escape');
+  await ask(page, 'and pears');
   await page.keyboard.press('Escape');
   // states go when the deletion can no longer be undone
-  await page.locator('#list li').first().hover();
-  await page.getByRole('button', { name: 'Delete apples' }).click();
+  await act(page, page.locator('#list li').first(), 'Delete');
   await new Promise((done) => setTimeout(done, 9500));
-  assert.deepEqual([...server.states.keys()], ['greeting']);
+  assert.deepEqual([...server.states.keys()], ['greeting', 'page-other-n2', 'page-other-n4']);
 });
 
 check('a message is deleted with all after it, and comes back', needsMock, async ({ page }) => {
   await ask(page, 'one');
   await ask(page, 'two');
-  await page.locator('article.assistant').first().getByRole('button', { name: 'Delete the message' }).click();
+  await act(page, page.locator('article.assistant').first(), 'Delete the message');
   assert.equal(await page.locator('article').count(), 1);
   await page.getByRole('button', { name: 'Undo' }).click();
   assert.equal(await page.locator('article').count(), 4);

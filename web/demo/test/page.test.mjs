@@ -38,7 +38,10 @@ check('the list names sizes and licences, and the keyboard loads a model', {}, a
   assert.match(files[0].url, /\/some\/deep\/folder\/models\/tiny\/tiny-rwkv7\.safetensors$/);
   assert.deepEqual([quant, device], ['', 'auto']);
   assert.match(await ask(page, 'apples'), /You wrote “apples”\. The engine is tiny-rwkv7/);
-  await see(page, 'article.assistant .meta', /\d+ tokens.*prompt 5, 2 cached.*100\.0 tokens\/s/s);
+  await page.click('article.assistant [aria-haspopup=menu]');
+  await see(page, '.figures', /\d+ tokens.*prompt 5, 2 cached.*100\.0 tokens\/s/s);
+  await page.keyboard.press('Escape');
+  await see(page, '#model-facts', /^2M f16 · Test GPU$/);
   await page.click('#aside-open');
   await see(page, '.speed', /tokens\/s on average.*Tiny RWKV-7 · f16 · on Test GPU/s);
   await see(page, '#spoken', /Tiny RWKV-7 is loaded/);
@@ -135,6 +138,15 @@ check('files and folders are dropped or chosen', {}, async ({ page }) => {
   await inChat(page);
   await see(page, '#model', /my-model/);
   assert.deepEqual(await again(), wanted, 'a chosen folder');
+});
+
+check('in the chat, a dropped file joins the message and loads no model', {}, async ({ page }) => {
+  await loadTiny(page);
+  await drop(page, [join(folder, 'vocab.txt')]);
+  await see(page, '#files', /vocab\.txt\s*1\.0 KB · about 250 tokens/);
+  assert.equal((await calls(page)).length, 1);
+  await ask(page, 'apples');
+  assert.match(await page.evaluate(() => fake.requests[0].messages[0].content), /^File vocab\.txt:\n```\nx{1000}\n```\n\napples$/);
 });
 
 check('downloaded files are listed and removed', { fake: { files: [{ url: 'https://h.example/a.pth', size: 5e8, bytes: 5e8, isComplete: true }, { url: 'https://h.example/b.pth', size: 4e9, bytes: 1e9, isComplete: false }] } }, async ({ page }) => {

@@ -19,7 +19,10 @@ check('the tiny model answers, keeps states, and does so offline after a reload'
   await settle(page);
   const first = await ask(page, 'light');
   assert.ok(first.length > 20, first);
-  await see(page, 'article.assistant .meta', /token limit reached.*24 tokens.*tokens\/s/s);
+  await see(page, 'article.assistant .meta', /token limit reached/);
+  await page.click('article.assistant [aria-haspopup=menu]');
+  await see(page, '.figures', /24 tokens.*tokens\/s/s);
+  await page.keyboard.press('Escape');
   await page.click('#states-open');
   await page.type('#state-name', 'mine');
   await page.click('#state-save button');
