@@ -52,7 +52,7 @@ def cells(line: str) -> list[str]:
 
 
 def ratio(page: str, row: str, column: str) -> float:
-    """Returns the number at the begin of a cell. If several tables of the page have the row and the column, the last one counts."""
+    """Returns the number at the beginning of a cell. If several tables of the page have the row and the column, the last one counts."""
     found, header = None, None
     for line in (ROOT / "benches/results" / page).read_text().splitlines():
         if not line.startswith("|"):
