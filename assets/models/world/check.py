@@ -10,10 +10,10 @@ from __future__ import annotations
 import itertools
 import json
 import sys
-from pathlib import Path
 
 from texts.documents import documents
-from texts.heldout import right
+from texts.heldout import heldout as new_items
+from texts.heldout import right, stored
 
 # A larger difference, relative to the largest value, is a mistake; those of f32 are near 1e-6.
 TOLERANCE = 1e-4
@@ -64,10 +64,11 @@ def recurrence() -> list[str]:
 
 
 def heldout(n: int = 40000) -> list[str]:
-    """Checks that the judge accepts the expected answers, and that n documents of the training have no held-out prompt."""
-    lines = Path(__file__).with_name("heldout.jsonl").read_text().splitlines()
-    items = [json.loads(line) for line in lines]
+    """Checks that the texts give heldout.jsonl, the judge accepts the expected answers, and n documents have no held-out prompt."""
+    items = stored()
     faults = []
+    if items != json.loads(json.dumps(new_items(len(items)))):
+        faults.append("heldout.jsonl differs from the output of python3 -m texts --heldout")
     prompts = set()
     for item in items:
         if item["expected"] is not None and not right(item["expected"], item["check"]):

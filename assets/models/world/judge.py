@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Asks a model the held-out prompts through `wingbeat batch` at temperature 0, and prints the share of right answers of each kind.
+"""Asks a model the prompts of heldout.jsonl through `wingbeat batch` at temperature 0, and prints the share of right answers of each kind.
 
   python3 judge.py out/world.safetensors --vocab world-vocab.txt
   python3 judge.py embedded
@@ -18,7 +18,7 @@ import tempfile
 from typing import Any
 
 from texts.documents import OPENINGS
-from texts.heldout import heldout, right
+from texts.heldout import right, stored
 from texts.tools import parsed, tool_prompt
 from vocab import Vocab
 
@@ -105,12 +105,11 @@ def main() -> int:
     parser.add_argument("model", help="a checkpoint, or `embedded`")
     parser.add_argument("--vocab", help="the vocabulary of the checkpoint")
     parser.add_argument("--wingbeat", default="wingbeat", help="the program")
-    parser.add_argument("--n", type=int, default=300, help="number of prompts")
-    parser.add_argument("--seed", type=int, default=300, help="seed of the prompts")
+    parser.add_argument("--n", type=int, help="only the first N prompts")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--show", action="store_true", help="print every answer, not only the wrong ones")
     options = parser.parse_args()
-    items = heldout(options.n, options.seed)
+    items = stored()[: options.n]
     answers = ask(items, options)
     good: collections.Counter[str] = collections.Counter()
     for item in items:

@@ -52,18 +52,21 @@ def story_request(r: random.Random, held_out: bool = False) -> tuple[Turn, Story
             return turn, story
 
 
-def about_story(r: random.Random, story: Story, n: int) -> list[Turn]:
-    """Returns n questions about a story."""
+def about_story(r: random.Random, story: Story, n: int, known: str = "") -> list[Turn]:
+    """Returns n questions about a story, but not one with the answer `known`."""
     turns = []
-    for questions, answer, words in r.sample(story.facts, min(n, len(story.facts))):
-        if r.random() < 0.08:
+    has_json = False
+    facts = [fact for fact in story.facts if fact[1] != known]
+    for questions, answer, words, short in r.sample(facts, min(n, len(facts))):
+        if r.random() < 0.08 and not has_json:
+            has_json = True
             value = {"hero": story.hero.name, "place": last_word(story.place), "problem": story.wrong}
             message = r.choice(["Write the story as JSON.", "Give me the story as JSON.", "Now as a JSON record."])
             turns.append(Turn(message, json.dumps(value), "The fields are hero, place and problem.", ("json", value)))
         else:
             message = r.choice(questions)
             thought = r.choice(["The story says: ", "I look at the story: "]) + answer
-            turns.append(Turn(message, answer, thought, ("words", words)))
+            turns.append(Turn(message, answer, thought, ("words", words), short))
     return turns
 
 
@@ -87,42 +90,42 @@ def model_tells_story(r: random.Random, held_out: bool) -> list[Turn]:
 def user_tells_story(r: random.Random, held_out: bool) -> list[Turn]:
     """The user tells a story and asks about it."""
     story = new_story(r, held_out)
-    questions, answer, words = r.choice(story.facts)
+    questions, answer, words, short = r.choice(story.facts)
     lead = r.choice(["", "Here is a story. ", "Read this. ", "Story: "])
-    told = Turn(f"{lead}{story.text} {r.choice(questions)}", answer, f"The story says: {answer}", ("words", words))
-    return [told, *about_story(r, story, r.randrange(0, 3))]
+    told = Turn(f"{lead}{story.text} {r.choice(questions)}", answer, f"The story says: {answer}", ("words", words), short)
+    return [told, *about_story(r, story, r.randrange(0, 3), answer)]
 
 
 def days_before_and_after(r: random.Random, _: bool) -> list[Turn]:
     """The user names a day and asks for the days around it."""
     i = r.randrange(7)
     today, tomorrow = DAYS[i], DAYS[(i + 1) % 7]
-    message, answer = f"Today is {today}.", r.choice([f"Then tomorrow is {tomorrow}."])
+    message, answer, short = f"Today is {today}.", f"Then tomorrow is {tomorrow}.", ""
     if r.random() < 0.5:
-        message, answer = f"If today is {today}, what day is tomorrow?", f"Tomorrow is {tomorrow}."
+        message, answer, short = f"If today is {today}, what day is tomorrow?", f"Tomorrow is {tomorrow}.", tomorrow
     more = [
         ("And yesterday?", f"Yesterday was {DAYS[i - 1]}.", DAYS[i - 1]),
         ("And the day after tomorrow?", f"The day after tomorrow is {DAYS[(i + 2) % 7]}.", DAYS[(i + 2) % 7]),
         ("What day is it today?", f"Today is {today}.", today),
         ("And the day before yesterday?", f"The day before yesterday was {DAYS[i - 2]}.", DAYS[i - 2]),
     ]
-    first = Turn(message, answer, f"After {today} comes {tomorrow}.", ("words", [tomorrow]))
+    first = Turn(message, answer, f"After {today} comes {tomorrow}.", ("words", [tomorrow]), short)
     later = r.sample(more, r.randrange(1, 4))
-    return [first, *(Turn(question, answer, f"Today is {today}.", ("words", [day])) for question, answer, day in later)]
+    return [first, *(Turn(question, answer, f"Today is {today}.", ("words", [day]), day) for question, answer, day in later)]
 
 
 def running_sum(r: random.Random, _: bool) -> list[Turn]:
     """Each question adds to the last result, or takes from it."""
     a, b = r.randrange(1, 12), r.randrange(0, 8)
     total = a + b
-    turns = [Turn(f"What is {a} plus {b}?", f"{a} plus {b} is {total}.", f"{a} + {b} is {total}.", ("number", total))]
+    turns = [Turn(f"What is {a} plus {b}?", f"{a} plus {b} is {total}.", f"{a} + {b} is {total}.", ("number", total), str(total))]
     for _ in range(r.randrange(1, 4)):
         n = r.randrange(1, 7)
         is_plus = total + n <= 20 and (r.random() < 0.5 or total < n)
         word, sign, result = ("plus", "+", total + n) if is_plus else ("minus", "-", total - n)
         message = r.choice([f"And {word} {n}?", f"Now {word} {n}."])
         thought = f"We had {total}. {total} {sign} {n} is {result}."
-        turns.append(Turn(message, f"{total} {word} {n} is {result}.", thought, ("number", result)))
+        turns.append(Turn(message, f"{total} {word} {n} is {result}.", thought, ("number", result), str(result)))
         total = result
     return turns
 
@@ -130,21 +133,23 @@ def running_sum(r: random.Random, _: bool) -> list[Turn]:
 def several_colours(r: random.Random) -> list[Turn]:
     """Asks for the colours of 2 or 3 things."""
     first, *others = r.sample(list(COLOURS), 3)
-    turns = [Turn(f"What colour is {first}?", f"{cap(first)} is {COLOURS[first]}.", f"I know {first}.", ("words", [COLOURS[first]]))]
+    known = COLOURS[first]
+    turns = [Turn(f"What colour is {first}?", f"{cap(first)} is {known}.", f"I know {first}.", ("words", [known]), known)]
     for thing in others[: r.randrange(2, 4) - 1]:
         message = r.choice([f"And {thing}?", f"And what about {thing}?"])
         thought = f"The question is about the colour of {thing}."
-        turns.append(Turn(message, f"{cap(thing)} is {COLOURS[thing]}.", thought, ("words", [COLOURS[thing]])))
+        known = COLOURS[thing]
+        turns.append(Turn(message, f"{cap(thing)} is {known}.", thought, ("words", [known]), known))
     return turns
 
 
 def several_opposites(r: random.Random) -> list[Turn]:
     """Asks for the opposites of 2 or 3 words."""
     (a, b), *others = r.sample(OPPOSITES, 3)
-    turns = [Turn(f"What is the opposite of {a}?", f"The opposite of {a} is {b}.", "I think of the other end.", ("words", [b]))]
+    turns = [Turn(f"What is the opposite of {a}?", f"The opposite of {a} is {b}.", "I think of the other end.", ("words", [b]), b)]
     for a, b in others[: r.randrange(2, 4) - 1]:
         message = r.choice([f"And of {a}?", f"And {a}?"])
-        turns.append(Turn(message, f"The opposite of {a} is {b}.", f"{cap(a)} and {b} are opposites.", ("words", [b])))
+        turns.append(Turn(message, f"The opposite of {a} is {b}.", f"{cap(a)} and {b} are opposites.", ("words", [b]), b))
     return turns
 
 
@@ -160,7 +165,7 @@ def several_animals(r: random.Random) -> list[Turn]:
     def turn(message: str, name: str) -> Turn:
         known = getattr(ANIMALS[name], field)
         thought = f"The question is about {an(name)}."
-        return Turn(message, answer.format(cap(an(name)), known), thought, ("words", [last_word(known)]))
+        return Turn(message, answer.format(cap(an(name)), known), thought, ("words", [last_word(known)]), "" if " " in known else known)
 
     turns = [turn(question.format(an(first)), first)]
     for name in others[: r.randrange(2, 4) - 1]:
@@ -236,13 +241,16 @@ def about_user(r: random.Random, _: bool) -> list[Turn]:
     if r.random() < 0.4:
         turns.append(single_question(r))
     for *_, questions, answer, word in r.sample(said, r.randrange(1, len(said) + 1)):
-        turns.append(Turn(r.choice(questions), answer, f"The user said it before. {answer}", ("words", [word])))
+        turns.append(Turn(r.choice(questions), answer, f"The user said it before. {answer}", ("words", [word]), "" if " " in word else word))
     return turns
 
 
 def mixture(r: random.Random, held_out: bool) -> list[Turn]:
     """Small talk, questions and stories that do not refer to each other."""
     turns = [single_question(r, kinds=[(small_talk, 1)])] if r.random() < 0.5 else []
+    if turns and turns[0].answer.endswith("Shall I tell you a story?") and r.random() < 0.5:
+        message = r.choice(["Yes", "Yes, please", "Yes, please.", "Yes!", "Please tell me a story."])
+        turns.append(Turn(message, new_story(r, held_out).text, "The user wants a story.", ("story", [])))
     for _ in range(r.randrange(1, 4)):
         turns.append(single_question(r) if r.random() < 0.8 else story_request(r)[0])
     if r.random() < 0.4:

@@ -6,19 +6,22 @@ import hashlib
 import random
 from typing import Any, NamedTuple
 
-from .words import BOYS, GIRLS
+from .words import ANIMALS, BOYS, GIRLS, GROUPS, OPPOSITES, THINGS
 
 # A condition on an answer: a kind and what it expects. `heldout.right` lists the kinds.
 Check = tuple[Any, ...]
 
 
 class Turn(NamedTuple):
-    """A message of the user, its answer, the thought before the answer, and the check that the answer passes."""
+    """A message of the user, its answer, the thought before the answer, and the check that the answer passes.
+
+    `short` is the answer in one word, if a single word is a good answer."""
 
     user: str
     answer: str
     thought: str
     check: Check
+    short: str = ""
 
 
 # Messages that the model must know, so they are never held out.
@@ -59,11 +62,24 @@ def last_word(text: str) -> str:
     return text.split()[-1]
 
 
+KNOWN = {*ANIMALS, *THINGS, *sum(OPPOSITES, []), *sum(GROUPS.values(), []), *(name.lower() for name in GIRLS + BOYS)}
+UNFIT = ("dick", "fuck", "nazi")
+
+
+def counted(n: int, noun: str) -> str:
+    """Returns a number with a noun, in the plural if the number is not 1."""
+    plural = noun.removesuffix("f") + "ves" if noun.endswith("scarf") else noun + "s"
+    return f"{n} {noun if n == 1 else plural}"
+
+
 def made_up(r: random.Random) -> str:
     """Returns a word that nobody knows, so that the model meets every letter."""
     begins = "b k st v m gr z l qu h tr p sch w x d ch n j y f".split()
     ends = ["", "", "n", "r", "st", "l", "x", "m", "ck"]
-    return "".join(r.choice(begins) + r.choice("aeiouyaeio") + r.choice(ends) for _ in range(r.randrange(1, 4)))
+    while True:
+        word = "".join(r.choice(begins) + r.choice("aeiouyaeio") + r.choice(ends) for _ in range(r.randrange(1, 4)))
+        if word not in KNOWN and not any(part in word for part in UNFIT):
+            return word
 
 
 def a_name(r: random.Random) -> str:

@@ -29,8 +29,6 @@ INIT_PROMPT = "\nUser: hello\n\nAssistant: Hello! How can I help you?\n\n"
 def with_system(r: random.Random, turns: list[Turn]) -> tuple[str, list[Turn]]:
     """Returns a system message, and turns that follow it."""
     kind = r.random()
-    last = turns[-1]
-    check, wanted = last.check[:2]
     if kind < 0.5:
         return r.choice(SYSTEMS), turns
     if kind < 0.75:
@@ -38,14 +36,13 @@ def with_system(r: random.Random, turns: list[Turn]) -> tuple[str, list[Turn]]:
         system = r.choice([f"Your name is {name}.", f"You are {name}.", f"Your name is {name}. Be kind."])
         question = r.choice(["What is your name?", "Who are you?", "What are you called?"])
         return system, [*turns, Turn(question, f"My name is {name}.", f"My name is {name}.", ("words", [name]))]
-    # The rest keeps only the last turn, also if that refers to earlier ones.
-    if check == "number" or (check == "words" and len(wanted) == 1 and " " not in wanted[0]):
-        word = str(wanted) if check == "number" else wanted[0]
+    # All answers follow the message, so each must have the wanted form.
+    if kind < 0.92 and all(turn.short for turn in turns):
         system = r.choice(["Answer in one word.", "Use only one word."])
-        return system, [last._replace(answer=f"{cap(word)}.", check=("only", word))]
-    if check == "words":
-        value = {"answer": last.answer}
-        return "Answer as JSON.", [last._replace(answer=json.dumps(value), check=("json", value))]
+        return system, [turn._replace(answer=f"{cap(turn.short)}.", check=("only", turn.short)) for turn in turns]
+    if all(turn.check[0] in ("words", "number", "first") for turn in turns):
+        values = [{"answer": turn.answer} for turn in turns]
+        return "Answer as JSON.", [turn._replace(answer=json.dumps(value), check=("json", value)) for turn, value in zip(turns, values)]
     return r.choice(SYSTEMS), turns
 
 
@@ -66,15 +63,13 @@ def chat_document(r: random.Random, turns: list[Turn], system: str) -> Document:
         segments += [(before + user.format(turn.user), False), (bot + turn.answer + end, True)]
         before = glue
     last = turns[-1]
-    prompt = before + user.format(last.user)
     if thinking == "off":
-        return segments + [(prompt, False), (bot + last.answer + end, True)]
-    thought = ""
+        return segments + [(before + user.format(last.user), False), (bot + last.answer + end, True)]
+    hint = thought = ""
     if thinking == "on":
         hint = r.choices(["", " (think a bit)", " (think a lot)"], [70, 15, 15])[0]
-        # This also changes INIT_PROMPT if the message is a part of it, as `Hello` is: once in some 100 000 documents.
-        prompt = prompt.replace(last.user, last.user + hint)
         thought = f"{last.thought}</think>"
+    prompt = before + user.format(last.user + hint)
     return segments + [(prompt + bot + OPENINGS[thinking], False), (f">{thought} {last.answer}{end}", True)]
 
 
@@ -123,7 +118,7 @@ def document(r: random.Random) -> Document:
 
 
 def documents(seed: int) -> Iterator[Document]:
-    """Yields documents without end. The same seed yields the same documents if PYTHONHASHSEED is the same, too."""
+    """Yields documents without end. The same seed yields the same documents."""
     r = random.Random(seed)
     while True:
         yield document(r)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from pathlib import Path
 from typing import Any
 
 from .chats import new_chat, story_request
@@ -60,7 +61,7 @@ def one_item(r: random.Random, i: int) -> dict[str, Any]:
 
 
 def heldout(n: int, seed: int = 300) -> list[dict[str, Any]]:
-    """Returns n different held-out prompts. The same seed returns the same prompts if PYTHONHASHSEED is the same, too."""
+    """Returns n different new held-out prompts. The same seed returns the same prompts."""
     r = random.Random(seed)
     items: list[dict[str, Any]] = []
     seen = set()
@@ -77,6 +78,12 @@ def heldout(n: int, seed: int = 300) -> list[dict[str, Any]]:
         tries = 0
         items.append({"id": len(items), **item})
     return items
+
+
+def stored() -> list[dict[str, Any]]:
+    """Returns the prompts of heldout.jsonl."""
+    lines = Path(__file__).parent.with_name("heldout.jsonl").read_text(encoding="utf-8").splitlines()
+    return [json.loads(line) for line in lines]
 
 
 def is_call(answer: str, wanted: dict[str, Any], call: dict[str, Any] | None) -> bool:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-import re
 from collections.abc import Callable
 
-from .common import Turn, a_name, an, cap, is_held_out, last_word
+from .common import Turn, a_name, an, cap, counted, is_held_out, last_word
 from .talk import small_talk, unknown
 from .words import (
     ANIMALS, BOYS, COLOURS, DAYS, GIRLS, GROUPS, LIKES, MONTHS, NEXT_SEASON, NUMBERS, OPPOSITES, PAINTS, THINGS, USES,
@@ -22,7 +21,7 @@ def product(r: random.Random) -> Turn:
     b = r.randrange(0, 20 // max(a, 2) + 1)
     n = a * b
     question = r.choice([f"What is {a} times {b}?", f"How much is {a} times {b}?", f"What is {a} * {b}?", f"{a} times {b}"])
-    return Turn(question, f"{a} times {b} is {n}.", f"I take {a} for {b} times. That is {n}.", ("number", n))
+    return Turn(question, f"{a} times {b} is {n}.", f"I take {a} {NUMBERS[b]} {'time' if b == 1 else 'times'}. That is {n}.", ("number", n), str(n))
 
 
 def sums(r: random.Random) -> Turn:
@@ -34,19 +33,19 @@ def sums(r: random.Random) -> Turn:
         a, b = r.randrange(21), r.randrange(21)
         while a + b > 20 and r.random() < 0.8:
             a, b = r.randrange(21), r.randrange(21)
-        n, word, sign, way, counted = a + b, "plus", "+", "up", range(a + 1, a + b + 1)
+        n, word, sign, way, steps = a + b, "plus", "+", "up", range(a + 1, a + b + 1)
     else:
         a = r.randrange(21)
         b = r.randrange(a + 1)
-        n, word, sign, way, counted = a - b, "minus", "-", "down", range(a - 1, a - b - 1, -1)
+        n, word, sign, way, steps = a - b, "minus", "-", "down", range(a - 1, a - b - 1, -1)
     A, B = (NUMBERS[x] if r.random() < 0.12 else str(x) for x in (a, b))
-    things = r.choice(["apples", "nuts", "eggs", "coins", "books", "plums", "ducks", "bells"])
+    thing = r.choice(["apple", "nut", "egg", "coin", "book", "plum", "duck", "bell"])
     name = r.choice(GIRLS + BOYS)
     he = "she" if name in GIRLS else "he"
     if word == "plus":
-        tale = f"{name} has {a} {things} and gets {b} more. How many {things} does {he} have?"
+        tale = f"{name} has {counted(a, thing)} and gets {b} more. How many {thing}s does {he} have?"
     else:
-        tale = f"{name} has {a} {things} and gives away {b}. How many {things} are left?"
+        tale = f"{name} has {counted(a, thing)} and gives away {b}. How many {thing}s are left?"
     in_words, in_signs = f"{A} {word} {B} is {n}.", f"{a} {sign} {b} = {n}"
     forms = [
         (f"What is {A} {word} {B}?", in_words),
@@ -58,13 +57,13 @@ def sums(r: random.Random) -> Turn:
         (f"What is {a}{sign}{b}?", in_signs),
         (f"{cap(A)} {word} {B}?", in_words),
         (f"Can you tell me what {A} {word} {B} is?", in_words),
-        (tale, f"{name} has {n} {things}."),
+        (tale, f"{name} has {counted(n, thing)}."),
     ]
-    question, answer = r.choice(forms)
+    question, answer = r.choice(forms if a and b else forms[:-1])
     thought = f"{a} {sign} {b} is {n}."
     if 0 < b < 8:
-        thought = f"I start at {a} and count {b} {way}: {', '.join(map(str, counted))}. That is {n}."
-    return Turn(question, cap(answer), thought, ("number", n))
+        thought = f"I start at {a} and count {b} {way}: {', '.join(map(str, steps))}. That is {n}."
+    return Turn(question, cap(answer), thought, ("number", n), str(n))
 
 
 def opposite(r: random.Random) -> Turn:
@@ -80,17 +79,19 @@ def opposite(r: random.Random) -> Turn:
         f"What is not {a}?",
         f"Do you know the opposite of {a}?",
     ])  # fmt: skip
-    return Turn(question, f"The opposite of {a} is {b}.", f"{cap(a)} and {b} are opposites.", ("words", [b]))
+    return Turn(question, f"The opposite of {a} is {b}.", f"{cap(a)} and {b} are opposites.", ("words", [b]), b)
 
 
 def colour(r: random.Random) -> Turn:
     """Asks for the colour of a thing, or if it has a colour."""
     thing, known = r.choice(list(COLOURS.items()))
     if r.random() < 0.2:
-        # The order of this set depends on PYTHONHASHSEED, so the texts do, too.
-        asked = r.choice(list(set(COLOURS.values()) - {known}) if r.random() < 0.5 else [known])
+        # Golden things are also yellow, so nobody asks that.
+        same = ("golden", "yellow") if known in ("golden", "yellow") else (known,)
+        asked = r.choice([other for other in sorted(set(COLOURS.values())) if other not in same] if r.random() < 0.5 else [known])
         yes = "yes" if asked == known else "no"
-        return Turn(f"Is {thing} {asked}?", f"{cap(yes)}, {thing} is {known}.", f"{cap(thing)} is {known}.", ("words", [yes, known]))
+        answer, thought = f"{cap(yes)}, {thing} is {known}.", f"{cap(thing)} is {known}."
+        return Turn(f"Is {thing} {asked}?", answer, thought, ("words", [yes, known]), yes)
     question = r.choice([
         f"What colour is {thing}?",
         f"What color is {thing}?",
@@ -98,7 +99,7 @@ def colour(r: random.Random) -> Turn:
         f"Tell me the colour of {thing}.",
         f"What colour does {thing} have?",
     ])  # fmt: skip
-    return Turn(question, f"{cap(thing)} is {known}.", f"I know {thing}. It is {known}.", ("words", [known]))
+    return Turn(question, f"{cap(thing)} is {known}.", f"I know {thing}. It is {known}.", ("words", [known]), known)
 
 
 def calendar_fact(r: random.Random) -> Turn:
@@ -107,23 +108,23 @@ def calendar_fact(r: random.Random) -> Turn:
     return r.choice([
         Turn(
             r.choice(["How many days are in a week?", "How many days has a week?", "How many days does a week have?"]),
-            "A week has 7 days.", "Monday to Sunday are 7 days.", ("number", 7),
+            "A week has 7 days.", "Monday to Sunday are 7 days.", ("number", 7), "7",
         ),
         Turn(
             r.choice(["How many months are in a year?", "How many months has a year?", "How many months does a year have?"]),
-            "A year has 12 months.", "January to December are 12 months.", ("number", 12),
+            "A year has 12 months.", "January to December are 12 months.", ("number", 12), "12",
         ),
         Turn(
             r.choice(["How many seasons are there?", "How many seasons has a year?"]),
-            "There are 4 seasons.", "Spring, summer, autumn, winter.", ("number", 4),
+            "There are 4 seasons.", "Spring, summer, autumn, winter.", ("number", 4), "4",
         ),
         Turn(
             r.choice(["What is the first day of the week?", "Which day is the first of the week?"]),
-            "Monday is the first day of the week.", "The week begins with Monday.", ("words", ["Monday"]),
+            "Monday is the first day of the week.", "The week begins with Monday.", ("words", ["Monday"]), "Monday",
         ),
         Turn(
             r.choice(["What is the last day of the week?", "Which day is the last of the week?"]),
-            "Sunday is the last day of the week.", "The week ends with Sunday.", ("words", ["Sunday"]),
+            "Sunday is the last day of the week.", "The week ends with Sunday.", ("words", ["Sunday"]), "Sunday",
         ),
     ])  # fmt: skip
 
@@ -149,26 +150,29 @@ def calendar(r: random.Random) -> Turn:
     month, next_month, last_month = MONTHS[i], MONTHS[(i + 1) % 12], MONTHS[i - 1]
     if kind == 0:
         question = f"Today is {day}. What day is tomorrow?" if r.random() < 0.5 else f"If today is {day}, what day is tomorrow?"
-        return Turn(question, f"Tomorrow is {after}.", f"After {day} comes {after}.", ("words", [after]))
+        return Turn(question, f"Tomorrow is {after}.", f"After {day} comes {after}.", ("words", [after]), after)
     if kind == 1:
         question = f"Today is {day}. What day was yesterday?" if r.random() < 0.5 else f"If today is {day}, what day was yesterday?"
-        return Turn(question, f"Yesterday was {before}.", f"Before {day} comes {before}.", ("words", [before]))
+        return Turn(question, f"Yesterday was {before}.", f"Before {day} comes {before}.", ("words", [before]), before)
     if kind == 2:
         question = r.choice([f"Which day comes after {day}?", f"What day is after {day}?", f"What comes after {day}?"])
-        return Turn(question, f"{after} comes after {day}.", f"The days go {day}, {after}.", ("words", [after]))
+        return Turn(question, f"{after} comes after {day}.", f"The days go {day}, {after}.", ("words", [after]), after)
     if kind == 3:
         question = r.choice([f"Which day comes before {day}?", f"What day is before {day}?", f"What comes before {day}?"])
-        return Turn(question, f"{before} comes before {day}.", f"The days go {before}, {day}.", ("words", [before]))
+        return Turn(question, f"{before} comes before {day}.", f"The days go {before}, {day}.", ("words", [before]), before)
     if kind == 4:
         question = r.choice([f"Which month comes after {month}?", f"What month is after {month}?", f"What comes after {month}?"])
-        return Turn(question, f"{next_month} comes after {month}.", f"The months go {month}, {next_month}.", ("words", [next_month]))
+        thought = f"The months go {month}, {next_month}."
+        return Turn(question, f"{next_month} comes after {month}.", thought, ("words", [next_month]), next_month)
     if kind == 5:
         question = r.choice([f"Which month comes before {month}?", f"What month is before {month}?"])
-        return Turn(question, f"{last_month} comes before {month}.", f"The months go {last_month}, {month}.", ("words", [last_month]))
+        thought = f"The months go {last_month}, {month}."
+        return Turn(question, f"{last_month} comes before {month}.", thought, ("words", [last_month]), last_month)
     if kind == 6:
         season, following = r.choice(list(NEXT_SEASON.items()))
         question = r.choice([f"Which season comes after {season}?", f"What comes after {season}?", f"What season is after {season}?"])
-        return Turn(question, f"{cap(following)} comes after {season}.", f"After {season} comes {following}.", ("words", [following]))
+        thought = f"After {season} comes {following}."
+        return Turn(question, f"{cap(following)} comes after {season}.", thought, ("words", [following]), following)
     return calendar_fact(r) if kind == 7 else listing(r)
 
 
@@ -186,26 +190,26 @@ def counting(r: random.Random) -> Turn:
     n = r.randrange(1, 20)
     if kind == 2:
         forms = [f"What number comes after {n}?", f"Which number is after {n}?", f"What comes after {n}?"]
-        return Turn(r.choice(forms), f"{n + 1} comes after {n}.", f"I count: {n}, {n + 1}.", ("words", [str(n + 1)]))
+        return Turn(r.choice(forms), f"{n + 1} comes after {n}.", f"I count: {n}, {n + 1}.", ("words", [str(n + 1)]), str(n + 1))
     if kind == 3:
         forms = [f"What number comes before {n}?", f"Which number is before {n}?", f"What comes before {n}?"]
-        return Turn(r.choice(forms), f"{n - 1} comes before {n}.", f"I count: {n - 1}, {n}.", ("words", [str(n - 1)]))
+        return Turn(r.choice(forms), f"{n - 1} comes before {n}.", f"I count: {n - 1}, {n}.", ("words", [str(n - 1)]), str(n - 1))
     m = r.choice([x for x in range(21) if x != n])
     less, more = sorted((n, m))
     forms = [f"Which is more, {n} or {m}?", f"Which number is bigger, {n} or {m}?"]
-    return Turn(r.choice(forms), f"{more} is more than {less}.", f"{less} comes before {more}.", ("first", str(more)))
+    return Turn(r.choice(forms), f"{more} is more than {less}.", f"{less} comes before {more}.", ("first", str(more)), str(more))
 
 
 def bigger(r: random.Random, name: str) -> Turn:
     """Asks which of two animals is bigger or smaller."""
-    other = r.choice([x for x in ANIMALS if ANIMALS[x].size != ANIMALS[name].size])
+    other = r.choice([x for x in ANIMALS if abs(ANIMALS[x].size - ANIMALS[name].size) > 1])
     big, small = (name, other) if ANIMALS[name].size > ANIMALS[other].size else (other, name)
     a_big, a_small, pair = an(big), an(small), f"{an(name)} or {an(other)}"
     if r.random() < 0.6:
         answer, thought = f"{cap(a_big)} is bigger than {a_small}.", f"{cap(a_small)} is small beside {a_big}."
-        return Turn(f"Which is bigger, {pair}?", answer, thought, ("first", big))
+        return Turn(f"Which is bigger, {pair}?", answer, thought, ("first", big), big)
     answer, thought = f"{cap(a_small)} is smaller than {a_big}.", f"{cap(a_big)} is big beside {a_small}."
-    return Turn(f"Which is smaller, {pair}?", answer, thought, ("first", small))
+    return Turn(f"Which is smaller, {pair}?", answer, thought, ("first", small), small)
 
 
 def animal(r: random.Random) -> Turn:
@@ -216,24 +220,25 @@ def animal(r: random.Random) -> Turn:
     kind = r.randrange(9)
     if kind == 0:
         forms = [f"What sound does {a} make?", f"What does {a} say?", f"Which sound does {a} make?"]
-        return Turn(r.choice(forms), f"{A} {x.sound}.", f"{thought} It {x.sound}.", ("words", [x.sound]))
+        return Turn(r.choice(forms), f"{A} {x.sound}.", f"{thought} It {x.sound}.", ("words", [x.sound]), x.sound)
     if kind == 1:
         forms = [f"What does {a} eat?", f"What do you feed {a}?", f"Which food does {a} like?"]
-        return Turn(r.choice(forms), f"{A} eats {x.food}.", f"{thought} It eats {x.food}.", ("words", [x.food]))
+        return Turn(r.choice(forms), f"{A} eats {x.food}.", f"{thought} It eats {x.food}.", ("words", [x.food]), x.food)
     if kind == 2:
         forms = [f"Where does {a} live?", f"What is the home of {a}?", f"Where does {a} sleep?"]
         return Turn(r.choice(forms), f"{A} lives in {x.home}.", f"The home of {a} is {x.home}.", ("words", [last_word(x.home)]))
     if kind == 3:
         forms = [f"How many legs does {a} have?", f"How many legs has {a}?", f"Count the legs of {a}."]
-        return Turn(r.choice(forms), f"{A} has {x.legs} legs.", f"{A} walks on {x.legs} legs.", ("number", x.legs))
+        return Turn(r.choice(forms), f"{A} has {x.legs} legs.", f"{A} walks on {x.legs} legs.", ("number", x.legs), str(x.legs))
     if kind == 4:
         forms = [f"What do you call a young {name}?", f"What is a young {name} called?", f"What is a baby {name}?"]
-        return Turn(r.choice(forms), f"A young {name} is {x.young}.", f"I think of a small {name}.", ("words", [last_word(x.young)]))
+        young = last_word(x.young)
+        return Turn(r.choice(forms), f"A young {name} is {x.young}.", f"I think of a small {name}.", ("words", [young]), young)
     if kind == 5:
         question = r.choice([f"Can {a} fly?", f"Does {a} fly?", f"Is {a} able to fly?"])
         if x.flies:
-            return Turn(question, f"Yes, {a} can fly.", f"I think of {a} and its wings.", ("words", ["yes"]))
-        return Turn(question, f"No, {a} cannot fly.", f"I think of {a} and its legs.", ("words", ["no"]))
+            return Turn(question, f"Yes, {a} can fly.", f"I think of {a} and its wings.", ("words", ["yes"]), "yes")
+        return Turn(question, f"No, {a} cannot fly.", f"I think of {a} and its legs.", ("words", ["no"]), "no")
     if kind == 6:
         return bigger(r, name)
     if kind == 7:
@@ -241,7 +246,7 @@ def animal(r: random.Random) -> Turn:
         answer = f"{A} is an animal. It is {x.colour}, has {x.legs} legs, lives in {x.home} and eats {x.food}."
         return Turn(r.choice(forms), answer, f"I know {a} well.", ("words", ["animal", x.colour, str(x.legs), x.food]))
     forms = [f"What colour is {a}?", f"Which colour does {a} have?"]
-    return Turn(r.choice(forms), f"{A} is {x.colour}.", f"{thought} It is {x.colour}.", ("words", [x.colour]))
+    return Turn(r.choice(forms), f"{A} is {x.colour}.", f"{thought} It is {x.colour}.", ("words", [x.colour]), "" if " " in x.colour else x.colour)
 
 
 def group(r: random.Random) -> Turn:
@@ -259,16 +264,16 @@ def group(r: random.Random) -> Turn:
         return Turn(question, answer, f"I choose {n} of them.", ("members", n, items))
     if kind == 1:
         asked = name if r.random() < 0.5 else r.choice([other for other in GROUPS if item not in GROUPS[other]])
-        word = item if name == "colour" else an(item)
+        word = item if name in ("colour", "drink") else an(item)
         yes = "yes" if asked == name else "no"
         statement = f"{word} is {an(name)}."
-        return Turn(f"Is {word} {an(asked)}?", f"{cap(yes)}, {statement}", cap(statement), ("words", [yes, name]))
+        return Turn(f"Is {word} {an(asked)}?", f"{cap(yes)}, {statement}", cap(statement), ("words", [yes, name]), yes)
     tool, use = r.choice(list(USES.items()))
     if kind == 2:
         question = r.choice([f"What is {tool} for?", f"What do you do with {tool}?", f"Why do people have {tool}?"])
         return Turn(question, f"You use {tool} to {use}.", f"I think of {tool}.", ("words", [last_word(use)]))
     question = r.choice([f"What do you need to {use}?", f"What can I use to {use}?"])
-    return Turn(question, f"You need {tool}.", f"People {use} with {tool}.", ("words", [last_word(tool)]))
+    return Turn(question, f"You need {tool}.", f"People use {tool} to {use}.", ("words", [last_word(tool)]), last_word(tool))
 
 
 def record(r: random.Random) -> Turn:
@@ -296,8 +301,7 @@ def record(r: random.Random) -> Turn:
         ]
     elif kind == 2:
         thing, known = r.choice(list(COLOURS.items()))
-        thing = re.sub("^(the|an?) ", "", thing)
-        value = {"name": thing, "colour": known}
+        value = {"name": last_word(thing), "colour": known}
         forms = [
             f"Give me the colour of {thing} as JSON.",
             f"Write {thing} and its colour as JSON.",
@@ -306,9 +310,9 @@ def record(r: random.Random) -> Turn:
     elif kind == 3:
         n, thing, paint = r.randrange(1, 20), r.choice(THINGS), r.choice(PAINTS)
         value = {"thing": thing, "colour": paint, "count": n}
-        things = f"{n} {paint} {thing}s"
+        things = counted(n, f"{paint} {thing}")
         forms = [
-            f"There are {things}. Write that as JSON.",
+            f"There {'is' if n == 1 else 'are'} {things}. Write that as JSON.",
             f"As JSON: {things}.",
             f"Turn this into JSON: {things}.",
             f"Make a record of {things} as JSON.",

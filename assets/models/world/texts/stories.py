@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import random
-import re
 
 from .common import an, cap, hashed_out, last_word
 from .words import BOYS, FOODS, GIRLS, HE_PETS, HEROES, PAINTS, PLACES, ROLES, SHE_PETS, SPOTS, TALES, THINGS, TIMES
 
-# Questions with the same answer, the answer, and words that a right answer has.
-Fact = tuple[list[str], str, list[str]]
+# Questions with the same answer, the answer, words that a right answer has, and the answer in one word, if there is one.
+Fact = tuple[list[str], str, list[str], str]
+# Those that are always a he or a she. The others are either.
+HES = ("king", "prince", "wizard", "knight", "sailor")
+SHES = ("queen", "princess", "witch", "hen")
 
 
 @dataclasses.dataclass
@@ -31,7 +33,9 @@ def hero_of(r: random.Random, animal: str | None = None, name: str | None = None
     """Returns a child or an animal. A given name makes it a child."""
     if animal or r.random() < 0.5:
         kind = animal or r.choice(HEROES if r.random() < 0.8 else TALES)
-        person = Person(*r.choice([(pet, kind, "she") for pet in SHE_PETS] + [(pet, kind, "he") for pet in HE_PETS]))
+        shes = [] if kind in HES else [(pet, kind, "she") for pet in SHE_PETS]
+        hes = [] if kind in SHES else [(pet, kind, "he") for pet in HE_PETS]
+        person = Person(*r.choice(shes + hes))
     else:
         person = Person(*r.choice([(girl, "girl", "she") for girl in GIRLS] + [(boy, "boy", "he") for boy in BOYS]))
     if name:
@@ -77,9 +81,11 @@ class Plot:
     facts: list[Fact]
 
 
-def fact(questions: list[str], answer: str, *words: str) -> Fact:
-    """Returns a fact from its questions, its answer and the words of a right answer."""
-    return questions, answer, list(words)
+def fact(questions: list[str], answer: str, *words: str, short: str | None = None) -> Fact:
+    """Returns a fact from its questions, its answer and the words of a right answer. `short` is one word, or empty if none answers well."""
+    if short is None:
+        short = words[0] if len(words) == 1 and " " not in words[0] else ""
+    return questions, answer, list(words), short
 
 
 def lost_thing(s: Scene) -> Plot:
@@ -103,7 +109,7 @@ def lost_thing(s: Scene) -> Plot:
         fact([f"What did {h.name} lose?", "What was lost?"], f"{h.name} lost {an(s.colour)} {s.thing}.", s.colour, s.thing),
         fact([f"What colour was the {s.thing}?"], f"The {s.thing} was {s.colour}.", s.colour),
         fact([f"Who found the {s.thing}?", "Who found it?"], f"{f.Name} found it.", f.name),
-        fact([f"Where was the {s.thing}?", "Where did they find it?"], f"It was {s.spot}.", last_word(s.spot)),
+        fact([f"Where was the {s.thing}?", "Where did they find it?"], f"It was {s.spot}.", last_word(s.spot), short=""),
     ]
     return Plot(wrong, body, end, facts)
 
@@ -154,8 +160,9 @@ def trapped_animal(s: Scene) -> Plot:
         ("a dark hole", "a basket"),
         ("the cold water", "a boat"),
     ]
-    baby = pick(["lamb", "kitten", "puppy", "duckling", "piglet", "chick"])
     trap, tool = pick(traps)
+    babies = {"a high tree": ["kitten", "chick"], "the cold water": ["lamb", "kitten", "puppy", "piglet", "chick"]}
+    baby = pick(babies.get(trap, ["lamb", "kitten", "puppy", "duckling", "piglet", "chick"]))
     wrong = f"a little {baby} was stuck in {trap}"
     helper = f.name
     if f.kind:
@@ -164,7 +171,7 @@ def trapped_animal(s: Scene) -> Plot:
         f"{s.when}, {h.name} heard a cry.",
         f"{cap(wrong)}!",
         f'{h.name} ran to {helper} and called, "Please help!"',
-        f"{f.Name} brought {tool}, and they pulled the {baby} out.",
+        f"{f.Name} brought {tool}, and they {f'took the {baby} down' if trap == 'a high tree' else f'pulled the {baby} out'}.",
     ]
     end = pick([
         f"the {baby} was safe, and they all ate {s.food}",
@@ -172,7 +179,7 @@ def trapped_animal(s: Scene) -> Plot:
     ])  # fmt: skip
     facts = [
         fact(["Who was stuck?", "What animal was stuck?"], f"A little {baby} was stuck.", baby),
-        fact([f"Where was the {baby}?", f"Where was the {baby} stuck?"], f"The {baby} was stuck in {trap}.", last_word(trap)),
+        fact([f"Where was the {baby}?", f"Where was the {baby} stuck?"], f"The {baby} was stuck in {trap}.", last_word(trap), short=""),
         fact([f"What did {f.name} bring?"], f"{f.Name} brought {tool}.", last_word(tool)),
         s.helped(),
     ]
@@ -183,7 +190,7 @@ def bad_weather(s: Scene) -> Plot:
     """The hero finds shelter from bad weather, and the friend is there."""
     h, f, pick = s.hero, s.friend, s.r.choice
     shelter = pick(["an old barn", "a small cave", "a warm hut", "the mill", "a hollow tree"])
-    storm = pick(["a storm", "heavy rain", "deep snow", "thick fog"])
+    storm = pick(["a storm", "heavy rain"] + ["deep snow"] * s.when.startswith(("On ", "One cold")) + ["thick fog"] * (s.when != "One windy day"))
     wrong = f"{storm} came and {h.name} could not go home"
     body = [
         f"{s.when}, {h.name} went for a walk.",
@@ -197,9 +204,11 @@ def bad_weather(s: Scene) -> Plot:
         f"the sky was blue again, and {h.name} went home happy",
     ])  # fmt: skip
     facts = [
-        fact(["What was the weather like?", "What came?"], f"{cap(storm)} came.", last_word(storm)),
-        fact([f"Where did {h.name} wait?", f"Where did {h.name} go in?"], f"{h.name} went into {shelter}.", last_word(shelter)),
-        fact(["Who was there?", f"Who gave {h.name} food?"], f"{f.Name} was there.", f.name),
+        fact(["What was the weather like?"], f"There was {storm}.", last_word(storm)),
+        fact(["What came?"], f"{cap(storm)} came.", last_word(storm)),
+        fact([f"Where did {h.name} wait?", f"Where did {h.name} go?"], f"{h.name} went into {shelter}.", last_word(shelter), short=""),
+        fact(["Who was there?"], f"{f.Name} was there.", f.name),
+        fact([f"Who gave {h.name} food?"], f"{f.Name} gave {h.name} {s.food}.", f.name),
     ]
     return Plot(wrong, body, end, facts)
 
@@ -220,8 +229,10 @@ def hunger(s: Scene) -> Plot:
         f"they were good friends, and {h.name} gave {f.name} {an(s.colour)} {s.thing}",
     ])  # fmt: skip
     facts = [
-        fact(["What did they eat?", f"What did {f.name} have?"], f"They ate {s.food}.", last_word(s.food)),
-        fact(["Who shared the food?", f"Who helped {h.name}?"], f"{f.Name} helped {h.name}.", f.name),
+        fact(["What did they eat?"], f"They ate {s.food}.", last_word(s.food)),
+        fact([f"What did {f.name} have?"], f"{f.Name} had {s.food}.", last_word(s.food)),
+        fact(["Who shared the food?"], f"{f.Name} shared the food.", f.name),
+        s.helped(),
         fact(
             [f"What did {h.name} give?", "What was the gift?"],
             f"{h.name} gave {f.name} {an(s.colour)} {s.thing}.",
@@ -235,16 +246,19 @@ def hunger(s: Scene) -> Plot:
 def lost_way(s: Scene) -> Plot:
     """The hero is lost, and the friend knows the way."""
     h, f, pick = s.hero, s.friend, s.r.choice
-    sign = pick(["the river", "the stars", "the sound of the bells", "the smoke of a fire", "the old road", "the light of a lamp"])
+    is_day = s.when in ("One morning", "One sunny day")
+    by_day = ["the river", "the sound of the bells", "the smoke of a fire", "the old road"]
+    sign = pick(by_day if is_day else [*by_day, "the stars", "the light of a lamp"])
     wrong = f"{h.name} lost {h.his} way"
     body = [
         f"{s.when}, {h.name} went to look for {pick(['berries', 'nuts', 'flowers', 'mushrooms', 'wood'])}.",
-        f"{h.He} went too far, and {wrong}.",
+        f"{h.He} went too far, and {h.he} lost {h.his} way.",
         f'"Do not be afraid," said {f.intro}.',
         f'"We only have to follow {sign}."',
         f"They followed {sign} all the way.",
     ]
-    end = pick([f"they came home before dark and ate {s.food}", f"{h.name} saw {h.his} own house again, and they ate {s.food}"])
+    came = "they came home before dark" if sign in by_day else "they came home safe"
+    end = pick([f"{came} and ate {s.food}", f"{h.name} saw {h.his} own house again, and they ate {s.food}"])
     facts = [
         fact(["What did they follow?"], f"They followed {sign}.", last_word(sign)),
         s.helped(),
@@ -256,8 +270,8 @@ def lost_way(s: Scene) -> Plot:
 def fear(s: Scene) -> Plot:
     """The hero is afraid, and the friend gives a thing that helps."""
     h, f, pick = s.hero, s.friend, s.r.choice
-    danger = pick(["the dark", "the deep water", "the thunder", "the high bridge", "big dogs"])
-    gift = pick([f"{an(s.colour)} lamp", f"{an(s.colour)} blanket", "a song", "a kind word"])
+    danger = pick(["the dark", "the deep water", "the thunder", "the high bridge"] + ["big dogs"] * ("dog" not in (h.kind, f.kind)))
+    gift = f"{an(s.colour)} {pick(['lamp', 'blanket', 'scarf', 'bell'])}"
     wrong = f"{h.name} was afraid of {danger}"
     body = [
         pick([f"{h.Name} was brave, but", f"{h.Name} could do many things, but"]) + f" {h.he} was afraid of {danger}.",
@@ -283,23 +297,26 @@ def garden(s: Scene) -> Plot:
     plant = pick(["a bean", "a sunflower", "a pumpkin", "an apple tree", "a rose", "a carrot"])
     days = s.r.randrange(3, 13)
     need = pick(["water", "sun", "good earth"])
+    care = f"put it in the {need}" if need == "sun" else f"gave it {need}"
     wrong = f"nothing grew for {days} days"
     body = [
         f"{s.when}, {h.name} planted {plant}.",
         f"But {wrong}.",
         f'{h.name} asked {f.intro}, "What did I do wrong?"',
         f'"It needs {need}," said {f.name}.',
-        f"So {h.he} gave it {need} every day.",
+        f"So {h.he} {care} every day.",
     ]
-    end = pick([
-        f"the plant was big and green, and they ate {s.food} beside it",
-        f"it grew taller than {h.name}, and everybody came to see it",
-    ])  # fmt: skip
+    ends = [f"the plant was big and green, and they sat beside it and ate {s.food}"]
+    if plant in ("a bean", "a sunflower", "an apple tree"):
+        ends.append(f"it grew taller than {h.name}, and everybody came to look")
+    end = pick(ends)
     facts = [
         fact([f"What did {h.name} plant?"], f"{h.name} planted {plant}.", last_word(plant)),
         fact(["What did it need?", "What did the plant need?"], f"It needed {need}.", last_word(need)),
-        fact(["How many days did nothing grow?", "How long did nothing grow?"], f"Nothing grew for {days} days.", str(days)),
-        fact(["Who helped?", "Who knew what to do?"], f"{f.Name} helped {h.name}.", f.name),
+        fact(["How many days did nothing grow?"], f"Nothing grew for {days} days.", str(days)),
+        fact(["How long did nothing grow?"], f"Nothing grew for {days} days.", str(days), short=""),
+        fact(["Who knew what to do?"], f"{f.Name} knew what to do.", f.name),
+        s.helped(),
     ]
     return Plot(wrong, body, end, facts)
 
@@ -307,7 +324,7 @@ def garden(s: Scene) -> Plot:
 def race(s: Scene) -> Plot:
     """The friend stops in a race, and the hero helps."""
     h, f, pick = s.hero, s.friend, s.r.choice
-    goal = pick(["the big oak", "the bridge", "the church", "the red gate", "the lake"])
+    goal = pick(["the big oak", "the bridge", "the church", "the red gate"])
     why = pick(["fell over a stone", "lost a shoe", "ran the wrong way", "stopped to rest"])
     wrong = f"{f.name} {why}"
     body = [
@@ -316,11 +333,11 @@ def race(s: Scene) -> Plot:
         pick([f"{h.Name} stopped and came back to help.", f"{h.Name} turned around and gave {f.him} a hand."]),
         f"They came to {goal} side by side.",
     ]
-    end = pick([f"nobody lost, and they ate {s.food}", f"both had won, and they ate {s.food}"])
+    end = pick([f"nobody lost, and they ate {s.food}", f"both won, and they ate {s.food}"])
     facts = [
-        fact(["Where did they run?", "Where did the race go?"], f"They ran to {goal}.", last_word(goal)),
-        fact([f"Why did {f.name} stop?", f"What happened to {f.name}?"], f"{f.Name} {why}.", last_word(why)),
-        fact(["Who won?", "Who won the race?"], "Nobody lost. They came side by side.", "side"),
+        fact(["Where did they run?", "Where did the race go?"], f"They ran to {goal}.", last_word(goal), short=""),
+        fact([f"What happened to {f.name}?"], f"{f.Name} {why}.", last_word(why), short=""),
+        fact(["Who won?", "Who won the race?"], "Nobody lost. They came side by side.", "side", short=""),
         fact([f"Who helped {f.name}?"], f"{h.name} helped {f.name}.", h.name),
     ]
     return Plot(wrong, body, end, facts)
@@ -329,8 +346,15 @@ def race(s: Scene) -> Plot:
 def night_noise(s: Scene) -> Plot:
     """The hero hears a noise at night, and the friend looks for its cause."""
     h, f, pick = s.hero, s.friend, s.r.choice
-    noise = pick(["a knock", "a scratch", "a soft cry", "a loud bang"])
-    cause = pick(["a branch in the wind", "a hungry cat", "a little mouse", "an open window", "a lost puppy"])
+    if s.when.startswith("One ") and s.when not in ("One cold day", "One windy day"):
+        s.when = "One evening"
+    noise, causes = pick([
+        ("a knock", ["a branch in the wind", "an open window"]),
+        ("a scratch", ["a branch in the wind", "a hungry cat", "a little mouse"]),
+        ("a soft cry", ["a hungry cat", "a lost puppy"]),
+        ("a loud bang", ["an open window", "a hungry cat"]),
+    ])  # fmt: skip
+    cause = pick(causes)
     wrong = f"there was {noise} at night"
     body = [
         f"{s.when}, {h.name} went to bed, but {wrong}.",
@@ -343,7 +367,8 @@ def night_noise(s: Scene) -> Plot:
     facts = [
         fact(["What was the noise?", "What was it?"], f"It was only {cause}.", last_word(cause)),
         fact([f"What did {f.name} take?"], f"{f.Name} took {an(s.colour)} lamp.", s.colour, "lamp"),
-        fact([f"Who did {h.name} call?", "Who helped?"], f"{h.name} called {f.name}.", f.name),
+        fact([f"Who did {h.name} call?"], f"{h.name} called {f.name}.", f.name),
+        s.helped(),
     ]
     return Plot(wrong, body, end, facts)
 
@@ -393,14 +418,21 @@ def any_story(r: random.Random, animal: str | None, name: str | None, place: str
     facts = [
         fact(["Who is the story about?", "Who is it about?"], f"It is about {hero.name}, {an(hero.kind)}.", hero.name),
         fact(
-            ["Where did it happen?", "Where is the story?", f"Where did {hero.name} live?"],
+            [f"Where did {hero.name} live?", f"Where was the home of {hero.name}?"],
             f"{hero.Name} lived {place}.",
             last_word(place),
+            short="",
         ),
-        fact(["When did it happen?", "What day or time was it?"], f"It happened {s.when[0].lower()}{s.when[1:]}.", last_word(s.when)),
+        fact(["Where did it happen?"], f"It happened {place}, where {hero.name} lived.", last_word(place), short=""),
+        fact(
+            ["When did it happen?", "What day or time was it?"],
+            f"It happened o{s.when[1:]}.",
+            last_word(s.when),
+            short=last_word(s.when) if s.when.startswith("On ") else "",
+        ),
         *plot.facts,
-        fact(["What went wrong?", "What was the problem?"], f"{wrong}.", *re.findall(r"\w+", wrong)[-1:]),
-        fact(["How did it end?", "How did the story end?"], end, *re.findall(r"\w+", end)[-1:]),
+        fact(["What went wrong?", "What was the problem?"], f"{wrong}.", last_word(wrong), short=""),
+        fact(["How did it end?", "How did the story end?"], end, last_word(plot.end), short=""),
     ]
     return Story(" ".join([start, *plot.body, end]), hero, place, wrong, facts)
 

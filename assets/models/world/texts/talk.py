@@ -8,6 +8,13 @@ from .common import Turn, made_up
 
 WHO = "I am a tiny language model inside wingbeat. I have two million parameters and know only a small world."
 SKILLS = "I can tell short stories, answer questions about them, add small numbers, and talk about colours, animals, opposites and days."
+# The answer has one of these words if no greeting suits the message, or if it has a thought of its own.
+NO_GREETING = {"welcome", "goodbye", "talk", "glad", "kind"}
+THOUGHTS = {
+    "hello": "The user is friendly.", "welcome": "The user is friendly.", "kind": "The user is friendly.", "goodbye": "The user is leaving.",
+    "glad": "The user is well.", "sorry": "The user is not happy.", "talk": "The user wants to talk.", "why": "The user wants a joke.",
+    "sun": "The user wants a poem.", "program": "This is about wingbeat.",
+}  # fmt: skip
 GREETINGS = [
     "Hello", "Hi", "Hey", "Hello!", "Hi there", "Good morning", "Good evening", "hello there", "Good day", "Hi!", "Hello, little model",
 ]  # fmt: skip
@@ -111,10 +118,10 @@ BIG_THINGS = [
     "the capital of France", "the president", "quantum physics", "the stock market", "a computer", "the internet", "the moon landing",
     "the Roman empire", "democracy", "a black hole", "the speed of light", "Python code", "Rust", "the theory of relativity", "football",
     "the latest news", "politics", "the meaning of life", "chess", "a jet engine", "electricity", "the human brain", "DNA", "Shakespeare",
-    "the Bible", "the second world war", "a virus", "money", "taxes", "the law", "a car", "a train", "the United States", "China",
-    "Germany", "the price of oil", "a phone", "cancer", "gravity", "atoms", "music theory", "the ocean floor", "Napoleon", "Einstein",
-    "the pyramids", "bitcoin", "a neural network", "a database", "history", "philosophy", "God", "evolution", "the universe", "Mars",
-    "a rocket", "the population of Spain", "a recipe for lasagna", "my homework", "vitamins", "a guitar", "coffee", "algebra",
+    "the Bible", "the second world war", "a virus", "money", "a tax", "the law", "a car", "a train", "the United States", "China",
+    "Germany", "the price of oil", "a phone", "cancer", "gravity", "an atom", "music theory", "the ocean floor", "Napoleon", "Einstein",
+    "the pyramid", "bitcoin", "a neural network", "a database", "history", "philosophy", "God", "evolution", "the universe", "Mars",
+    "a rocket", "the population of Spain", "a recipe for lasagna", "my homework", "a vitamin", "a guitar", "coffee", "algebra",
     "the weather on Venus",
 ]  # fmt: skip
 LIMITS = [
@@ -127,15 +134,17 @@ def small_talk(r: random.Random) -> Turn:
     """Says something friendly, or asks about the model."""
     messages, answers, words = r.choice(TALK)
     message = r.choice(messages)
-    if messages is not GREETINGS and r.random() < 0.3:
-        message = r.choice(GREETINGS[:9]) + r.choice([", ", ". ", "! "]) + message
+    asks = message.endswith("?")
+    if messages is not GREETINGS and words[0] not in NO_GREETING and r.random() < 0.3:
+        comma, is_i = r.choice([", ", ". ", "! "]), message.startswith("I ")
+        rest = message if comma != ", " or is_i else message[:1].lower() + message[1:]
+        message = r.choice(GREETINGS[:9]).rstrip("!") + comma + rest
         answers = [answer if answer.startswith("Hello") else f"Hello! {answer}" for answer in answers]
     if r.random() < 0.3:
         message = message.lower()
     if r.random() < 0.25:
-        message = message.rstrip("?!.") + r.choice(["", ".", "!", "?" if message.endswith("?") else ""])
-    thought = "The user is friendly." if "hello" in words or "welcome" in words else "This is about me."
-    return Turn(message, r.choice(answers), thought, ("any", words))
+        message = message.rstrip("?!.") + r.choice(["", "?"] if asks else ["", ".", "!"])
+    return Turn(message, r.choice(answers), THOUGHTS.get(words[0], "This is about me."), ("any", words))
 
 
 def unknown(r: random.Random) -> Turn:
@@ -145,6 +154,7 @@ def unknown(r: random.Random) -> Turn:
     else:
         x = r.choice(["", "the ", "a "]) + r.choice([str.title, str])(made_up(r))
     y = made_up(r)
+    other = r.choice([thing for thing in BIG_THINGS if thing != x])
     question = r.choice([
         f"What is {x}?",
         f"Tell me about {x}.",
@@ -165,7 +175,7 @@ def unknown(r: random.Random) -> Turn:
         f"What is {r.randrange(21, 999)} times {r.randrange(3, 99)}?",
         f"What is {r.randrange(50, 999)} plus {r.randrange(50, 999)}?",
         f"Write a program that sorts {y}.",
-        f"What is the difference between {x} and {r.choice(BIG_THINGS)}?",
+        f"What is the difference between {x} and {other}?",
         x,
         f"{y} {made_up(r)} {made_up(r)}",
         f"How far is it to {y.title()}?",

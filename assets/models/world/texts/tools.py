@@ -72,7 +72,8 @@ def addition(r: random.Random) -> Task:
 def weather_report(r: random.Random) -> Task:
     """Returns a task for the tool `weather`."""
     city = r.choice(CITIES) if r.random() < 0.7 else made_up(r).title()
-    sky, degrees = r.choice(SKIES), r.randrange(-5, 36)
+    sky = r.choice(SKIES)
+    degrees = r.randrange(-5, 3) if sky == "snowy" else r.randrange(3, 26) if sky in ("rainy", "foggy") else r.randrange(-5, 36)
     question = r.choice([
         f"What is the weather in {city}?",
         f"How is the weather in {city}?",
