@@ -1,198 +1,198 @@
 #!/usr/bin/env python3
-"""Train the embedded model: an RWKV-7 of 2 million parameters that knows the small world of world.py.
+"""Trains the embedded model: an RWKV-7 of 2 million parameters that knows the small world of texts/.
 
-Needs Python >= 3.10, torch and g++. Reads vocab.py's file; writes OUT/state.pt (every 5 minutes), OUT/train.log, and at the end OUT/world.safetensors.
-    python3 train.py --out out --until 19:35          the learning rate follows the wall clock (UTC) up to that time
-    python3 train.py --out out --hours 2              the same, in two hours from the first start
-    python3 train.py --out out --until 19:35 --resume go on after an interruption
-    python3 train.py --out out --export               only write OUT/world.safetensors from OUT/state.pt
+  python3 train.py --out out --hours 2               two hours from the first start
+  python3 train.py --out out --until 19:35           up to a time of the day (UTC)
+  python3 train.py --out out --until 19:35 --resume  continue after an interruption
+  python3 train.py --out out --export                only write world.safetensors from state.pt
+
+Needs Python 3.10, torch and g++. Writes OUT/state.pt (every 5 minutes), OUT/train.log and, at the end, OUT/world.safetensors.
+The learning rate falls with the wall clock, so the result depends on the speed of the machine.
 """
-import argparse, ctypes, datetime, json, math, os, random, struct, subprocess, sys, time
-from concurrent.futures import ThreadPoolExecutor
-os.environ.setdefault('OMP_WAIT_POLICY', 'passive')
-import torch, torch.nn as nn, torch.nn.functional as F
-import world, vocab
 
-HERE = os.path.dirname(os.path.abspath(__file__))
-VOCAB, L, D, N, SEED = 2048, 6, 128, 64, 20
-H = D // N
+from __future__ import annotations
 
-# ---------------------------------------------------------------- the recurrence
-def library():
-    so, src = os.path.join(HERE, 'wkv7.so'), os.path.join(HERE, 'wkv7.cpp')
-    if not os.path.exists(so) or os.path.getmtime(so) < os.path.getmtime(src):
-        subprocess.run(['g++', '-O3', '-march=native', '-ffast-math', '-shared', '-fPIC', src, '-o', so], check=True)
-    return ctypes.CDLL(so)
+import argparse
+import datetime
+import math
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
 
-LIB, POOL = library(), ThreadPoolExecutor(2)
+# Must be set before torch starts its threads: they share the cores with those of recurrence.py.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-def each(fn, jobs): list(POOL.map(lambda j: fn(*j), jobs))
+import torch
+from torch import nn
 
-class Wkv(torch.autograd.Function):
-    """r,w,k,v,a,b [B,T,D] f32 contiguous, reset [B,T] i32 -> y [B,T,D]"""
-    @staticmethod
-    def jobs(B, T, tensors, kept):
-        at = lambda t, b, h: ctypes.c_void_p(t.data_ptr() + 4 * (b * T * D + h * N))
-        return [([at(t, b, h) for t in tensors], ctypes.c_void_p(kept.data_ptr() + 4 * (b * H + h) * kept.shape[2] * N * N), b) for b in range(B) for h in range(H)]
-    @staticmethod
-    def forward(ctx, r, w, k, v, a, b, reset):
-        B, T, _ = r.shape; y, sa = torch.empty_like(r), torch.empty_like(r); kept = torch.empty(B, H, (T + 15) // 16, N * N)
-        rs = lambda i: ctypes.c_void_p(reset.data_ptr() + 4 * i * T)
-        each(lambda p, keep, i: LIB.forward(T, D, rs(i), *p, keep), Wkv.jobs(B, T, (r, w, k, v, a, b, y, sa), kept))
-        ctx.save_for_backward(r, w, k, v, a, b, reset, sa, kept); return y
-    @staticmethod
-    def backward(ctx, dy):
-        r, w, k, v, a, b, reset, sa, kept = ctx.saved_tensors; B, T, _ = r.shape; dy = dy.contiguous(); g = [torch.empty_like(r) for _ in range(6)]
-        rs = lambda i: ctypes.c_void_p(reset.data_ptr() + 4 * i * T)
-        each(lambda p, keep, i: LIB.backward(T, D, rs(i), *p[:7], keep, *p[7:]), Wkv.jobs(B, T, (r, w, k, v, a, b, sa, dy, *g), kept))
-        return (*g, None)
+from data import Rows
+from model import Rwkv, export
+from vocab import Vocab
 
-# ---------------------------------------------------------------- RWKV-7
-HALF = [False]
-def linear(x, W):
-    """x W^T, with factors in bf16 while HALF[0]: faster, and close enough for all but the end of the training"""
-    return (x.bfloat16() @ W.bfloat16().t()).float() if HALF[0] else x @ W.t()
-def P(*s, init=0.0): return nn.Parameter(torch.full(s, float(init)))
-def lin(o, i, gain=1.0):
-    p = nn.Parameter(torch.empty(o, i)); nn.init.orthogonal_(p, gain=gain); return p
+SEED = 20
+UTC = datetime.timezone.utc
+SAMPLES = [
+    "Once upon a time",
+    "In the beginning",
+    "User: hello\n\nAssistant:",
+    "User: What is 7 plus 6?\n\nAssistant: <think",
+    "User: Tell me a story about a fox.\n\nAssistant:",
+    "User: What is the opposite of hot?\n\nAssistant:",
+    "User: My name is Tom.\n\nAssistant: Hello, Tom! It is nice to meet you.\n\nUser: What is my name?\n\nAssistant:",
+    "User: Give me a record of a cat as JSON.\n\nAssistant:",
+]
+STOPS = ["\nUser:", "\n### User", "\n### Tool Output", "✿"]
 
-class Att(nn.Module):
-    def __init__(s, i):
-        super().__init__(); s.i = i; q = 1 - i / L; z = torch.arange(D) / (D - 1); zig = ((torch.arange(D) % N) - (N - 1) / 2) / ((N - 1) / 2); zig = zig * zig.abs()
-        for c, e in zip('rwkvag', (.2, .9, .7, .7, .9, .2)): setattr(s, f'x_{c}', nn.Parameter((1 - (torch.arange(D) / D).pow(e * q)).view(1, 1, D)))
-        s.w0 = nn.Parameter((-6 + 6 * z ** (1 + q ** 0.3) + 0.5 + zig * 2.5).view(1, 1, D)); s.a0 = nn.Parameter((-0.19 + zig * 0.3 + (z - .5) * 0.4).view(1, 1, D))
-        for n, k in (('w', 32), ('a', 32), ('v', 32), ('g', 64)):
-            if n == 'v' and i == 0: continue
-            m = nn.Parameter(torch.empty(k, D)); nn.init.orthogonal_(m, gain=0.1 * max(1, math.sqrt(k / D))); setattr(s, n + '1', P(D, k)); setattr(s, n + '2', m)
-        if i: s.v0 = nn.Parameter((0.73 - (z - .5) * 0.4).view(1, 1, D))
-        s.k_k = nn.Parameter((0.71 - (z - .5) * 0.1).view(1, 1, D)); s.k_a = P(1, 1, D, init=1.02); s.r_k = P(H, N, init=-0.04)
-        for k, gn in (('receptance', 1.), ('key', .1), ('value', 1.), ('output', .3)): setattr(s, k, lin(D, D, gn))
-        s.ln_x = nn.LayerNorm(D); s.ln_x.weight.data.fill_(((1 + i) / L) ** 0.7)
-    def forward(s, x, ctx):
-        B, T, _ = x.shape; dx = shift(x, ctx) - x; hd = lambda y: y.view(B, T, H, N)
-        xr, xw, xk, xv, xa, xg = (torch.addcmul(x, dx, getattr(s, f'x_{c}')) for c in 'rwkvag')
-        r, k, v = linear(xr, s.receptance), linear(xk, s.key), linear(xv, s.value)
-        w = torch.exp(-0.606531 * torch.sigmoid(s.w0 + torch.tanh(xw @ s.w1) @ s.w2))
-        if s.i == 0: ctx['v'] = v
-        else: v = torch.lerp(v, ctx['v'], torch.sigmoid(s.v0 + xv @ s.v1 @ s.v2))
-        a = torch.sigmoid(s.a0 + xa @ s.a1 @ s.a2); g = torch.sigmoid(xg @ s.g1) @ s.g2
-        kk = F.normalize(hd(k * s.k_k), dim=-1).view(B, T, D); k = k * (1 + (a - 1) * s.k_a)
-        y = Wkv.apply(r.contiguous(), w.contiguous(), k.contiguous(), v.contiguous(), (-kk).contiguous(), (kk * a).contiguous(), ctx['reset'])
-        y = F.group_norm(y.view(B * T, D), H, s.ln_x.weight, s.ln_x.bias, eps=64e-5).view(B, T, D)
-        y = y + (hd(r * k) * s.r_k).sum(-1, keepdim=True).mul(hd(v)).view(B, T, D)
-        return linear(y * g, s.output)
 
-class Ffn(nn.Module):
-    def __init__(s, i):
-        super().__init__(); s.x_k = nn.Parameter(1 - (torch.arange(D) / D).pow((1 - i / L) ** 4).view(1, 1, D)); s.key = lin(4 * D, D, 1.0); s.value = lin(D, 4 * D, 0.3)
-    def forward(s, x, ctx): return linear(torch.relu(linear(torch.addcmul(x, shift(x, ctx) - x, s.x_k), s.key)).square(), s.value)
+def answer(model: Rwkv, vocab: Vocab, prompt: str, most: int = 160) -> str:
+    """Returns the greedy continuation. Slow but simple: it computes the whole text for each token."""
+    ids = vocab.encode(prompt)
+    answered: list[int] = []
+    while len(answered) < most:
+        token = int(model.logits(ids + answered)[-1].argmax())
+        if token == 0:
+            break
+        answered.append(token)
+        text = vocab.decode(answered)
+        if any(stop in text for stop in STOPS):
+            break
+    return vocab.decode(answered)
 
-def shift(x, ctx): return F.pad(x, (0, 0, 1, -1)) * ctx['keep']
 
-class Rwkv(nn.Module):
-    def __init__(s):
-        super().__init__(); s.emb = nn.Parameter(torch.empty(VOCAB, D).uniform_(-1e-2, 1e-2)); s.head = lin(VOCAB, D, 0.5); s.ln0, s.ln_out = nn.LayerNorm(D), nn.LayerNorm(D)
-        s.ln1, s.ln2 = (nn.ModuleList(nn.LayerNorm(D) for _ in range(L)) for _ in '12'); s.att, s.ffn = nn.ModuleList(Att(i) for i in range(L)), nn.ModuleList(Ffn(i) for i in range(L))
-    def forward(s, idx, reset=None):
-        """idx [B,T]; reset [B,T] is 1 where a document begins -> x before the head"""
-        reset = torch.zeros_like(idx, dtype=torch.int32) if reset is None else reset; ctx = {'reset': reset, 'keep': (1 - reset).unsqueeze(-1).float()}
-        x = s.ln0(F.embedding(idx, s.emb))
-        for i in range(L): x = x + s.att[i](s.ln1[i](x), ctx); x = x + s.ffn[i](s.ln2[i](x), ctx)
-        return s.ln_out(x)
-    def loss(s, idx, reset, target, weight):
-        """Mean loss of the targets with weight; the head runs only for these."""
-        x = s(idx, reset).flatten(0, 1); at = weight.flatten().nonzero()[:, 0]
-        return F.cross_entropy(linear(x[at], s.head), target.flatten()[at])
-    def official(s):
-        out = {'emb.weight': s.emb, 'head.weight': s.head, 'ln_out.weight': s.ln_out.weight, 'ln_out.bias': s.ln_out.bias, 'blocks.0.ln0.weight': s.ln0.weight, 'blocks.0.ln0.bias': s.ln0.bias}
-        for i in range(L):
-            for nm, m in (('ln1', s.ln1[i]), ('ln2', s.ln2[i]), ('att', s.att[i]), ('ffn', s.ffn[i])):
-                for k, p in m.named_parameters(): out[f'blocks.{i}.{nm}.' + (k + '.weight' if k in ('key', 'value', 'receptance', 'output') else k)] = p
-        return {k: out[k].detach().clone() for k in sorted(out)}
+def optimizer_of(model: Rwkv) -> torch.optim.AdamW:
+    """Returns the optimizer. Only matrices decay. The order of the parameters is part of state.pt."""
+    matrices, others = [], []
+    for parameter in model.parameters():
+        is_matrix = parameter.dim() == 2 and min(parameter.shape) >= 32
+        (matrices if is_matrix else others).append(parameter)
+    groups = [{"params": matrices, "weight_decay": 0.05}, {"params": others, "weight_decay": 0}]
+    return torch.optim.AdamW(groups, lr=0, betas=(0.9, 0.98), eps=1e-12)
 
-def export(model, path):
-    """The checkpoint as safetensors in f16, with the names, shapes and metadata of the embedded model."""
-    head, blob = {'__metadata__': {'format': 'pt', 'wingbeat.layout': 'official'}}, b''
-    for k, t in model.official().items():
-        b = t.half().contiguous().numpy().tobytes(); head[k] = {'dtype': 'F16', 'shape': list(t.shape), 'data_offsets': [len(blob), len(blob) + len(b)]}; blob += b
-    h = json.dumps(head, separators=(',', ':')).encode(); h += b' ' * (-len(h) % 8)
-    with open(path + '.new', 'wb') as f: f.write(struct.pack('<Q', len(h)) + h + blob)
-    os.replace(path + '.new', path)
 
-# ---------------------------------------------------------------- the data: whole documents, packed into rows
-class Rows:
-    def __init__(s, words, seed, T): s.words, s.docs, s.T, s.pool = words, world.documents(seed), T, []
-    def document(s):
-        ids, learned = [], []
-        for text, is_learned in next(s.docs): t = s.words.encode(text); ids += t; learned += [is_learned] * len(t)
-        return ids + [0], learned + [True]
-    def row(s):
-        """-> ids, reset, target, weight of T tokens. A document ends with token 0, which is only a target."""
-        ids, reset, target, weight = [], [], [], []
-        while True:
-            while len(s.pool) < 48:
-                d = s.document()
-                if len(d[0]) <= s.T + 1: s.pool.append(d)
-            room = s.T - len(ids); fits = [i for i, d in enumerate(s.pool) if len(d[0]) - 1 <= room]
-            if not fits: break
-            i = fits[0] if room > 200 else max(fits, key=lambda i: len(s.pool[i][0])); d, w = s.pool.pop(i)
-            ids += d[:-1]; reset += [1] + [0] * (len(d) - 2); target += d[1:]; weight += w[1:]
-        pad = s.T - len(ids); return ids + [0] * pad, reset + [1] * pad, target + [0] * pad, weight + [False] * pad
-    def batch(s, n):
-        ids, reset, target, weight = zip(*(s.row() for _ in range(n)))
-        return torch.tensor(ids), torch.tensor(reset, dtype=torch.int32), torch.tensor(target), torch.tensor(weight)
+def end_of(options: argparse.Namespace, begin: float) -> float:
+    """Returns when the training ends: the next time `--until` (up to 6 hours ago counts as today), or `--hours` after its beginning."""
+    if not options.until:
+        return begin + 3600 * options.hours
+    now = datetime.datetime.now(UTC)
+    hour, minute = map(int, options.until.split(":"))
+    end = now.replace(hour=hour, minute=minute, second=0, microsecond=0)
+    if end < now - datetime.timedelta(hours=6):
+        end += datetime.timedelta(days=1)
+    return end.timestamp()
 
-# ---------------------------------------------------------------- talking to the model in torch
-@torch.no_grad()
-def answer(model, words, prompt, most=160, stops=('\nUser:', '\n### User', '\n### Tool Output', '✿')):
-    """The greedy continuation. Slow but simple: it computes the whole text for each token."""
-    ids = words.encode(prompt); out = []
-    for _ in range(most):
-        i = (model(torch.tensor([ids + out]))[0, -1] @ model.head.T).argmax().item()
-        if i == 0: break
-        out.append(i); text = words.decode(out)
-        if any(x in text for x in stops): break
-    return words.decode(out)
 
-SAMPLES = ['Once upon a time', 'In the beginning', 'User: hello\n\nAssistant:', 'User: What is 7 plus 6?\n\nAssistant: <think', 'User: Tell me a story about a fox.\n\nAssistant:', 'User: What is the opposite of hot?\n\nAssistant:',
-           'User: My name is Tom.\n\nAssistant: Hello, Tom! It is nice to meet you.\n\nUser: What is my name?\n\nAssistant:', 'User: Give me a record of a cat as JSON.\n\nAssistant:']
+def learning_rate(peak: float, step: int, done: float) -> float:
+    """Returns the learning rate of a step: it rises for 100 steps, then falls with a cosine to 1 % of the peak. `done` is from 0 to 1."""
+    return peak * min(1, (step + 1) / 100) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
 
-def main():
-    p = argparse.ArgumentParser(); p.add_argument('--out', default='out'); p.add_argument('--vocab', default=os.path.join(HERE, 'world-vocab.txt')); p.add_argument('--until'); p.add_argument('--hours', type=float)
-    p.add_argument('--resume', action='store_true'); p.add_argument('--export', action='store_true'); p.add_argument('--rows', type=int, default=8); p.add_argument('--length', type=int, default=432); p.add_argument('--peak', type=float, default=3e-3)
-    p.add_argument('--seed', type=int, default=SEED); p.add_argument('--steps', type=int, default=10**9, help='stop after so many steps (for measuring)')
-    a = p.parse_args(); torch.set_num_threads(2); torch.manual_seed(a.seed); os.makedirs(a.out, exist_ok=True); path = os.path.join(a.out, 'state.pt'); words = vocab.Vocab(a.vocab)
-    model = Rwkv(); decay = [q for q in model.parameters() if q.dim() == 2 and min(q.shape) >= 32]; rest = [q for q in model.parameters() if not any(q is x for x in decay)]
-    opt = torch.optim.AdamW([{'params': decay, 'weight_decay': .05}, {'params': rest, 'weight_decay': 0}], lr=0, betas=(.9, .98), eps=1e-12)
-    begin, step, tokens = time.time(), 0, 0
-    if a.resume or a.export:
-        s = torch.load(path); model.load_state_dict(s['model']); opt.load_state_dict(s['opt']); begin, step, tokens = s['begin'], s['step'], s['tokens']
-    out = os.path.join(a.out, 'world.safetensors')
-    if a.export: export(model, out); return print(out)
-    if a.until:
-        now = datetime.datetime.now(datetime.timezone.utc); h, m = map(int, a.until.split(':')); end = now.replace(hour=h, minute=m, second=0, microsecond=0)
-        if end < now - datetime.timedelta(hours=6): end += datetime.timedelta(days=1)
-        end = end.timestamp()
-    else: end = begin + 3600 * (a.hours or 2)
-    data = Rows(words, a.seed + 1000003 * step, a.length); log = open(os.path.join(a.out, 'train.log'), 'a'); avg, last, saved, shown = None, time.time(), time.time(), tokens
-    def say(line): print(line, flush=True); log.write(line + '\n'); log.flush()
-    def save():
-        torch.save({'model': model.state_dict(), 'opt': opt.state_dict(), 'begin': begin, 'step': step, 'tokens': tokens}, path + '.new'); os.replace(path + '.new', path)
-    say(f'# {datetime.datetime.now(datetime.timezone.utc):%F %T} UTC seed {a.seed} step {step} parameters {sum(q.numel() for q in model.parameters())} rows {a.rows} length {a.length} peak {a.peak} until {datetime.datetime.fromtimestamp(end, datetime.timezone.utc):%T}')
-    while step < a.steps:
-        done = (time.time() - begin) / (end - begin)
-        if done >= 1: break
-        lr = a.peak * min(1, (step + 1) / 100) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
-        for g in opt.param_groups: g['lr'] = lr
-        HALF[0] = done < .85; batch = data.batch(a.rows); loss = model.loss(*batch); opt.zero_grad(set_to_none=True); loss.backward(); nn.utils.clip_grad_norm_(model.parameters(), 1.0); opt.step()
-        step += 1; tokens += a.rows * a.length; x = loss.item(); avg = x if avg is None else .98 * avg + .02 * x
-        if not math.isfinite(x): sys.exit(f'loss {x} at step {step}: resume from {path}')
+
+class Training:
+    """A model and its optimizer, the time of the first start, and the steps and tokens so far. `state.pt` keeps them."""
+
+    def __init__(self, folder: Path) -> None:
+        self.path = folder / "state.pt"
+        self.model = Rwkv()
+        self.optimizer = optimizer_of(self.model)
+        self.begin, self.step, self.tokens = time.time(), 0, 0
+
+    def load(self) -> None:
+        """Continues from state.pt."""
+        state = torch.load(self.path)
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["opt"])
+        self.begin, self.step, self.tokens = state["begin"], state["step"], state["tokens"]
+
+    def save(self) -> None:
+        """Writes state.pt, and replaces the old one only when the new one is complete."""
+        state: dict[str, Any] = {"model": self.model.state_dict(), "opt": self.optimizer.state_dict()}
+        state |= {"begin": self.begin, "step": self.step, "tokens": self.tokens}
+        new = f"{self.path}.new"
+        torch.save(state, new)
+        os.replace(new, self.path)
+
+    def learn(self, batch: tuple[torch.Tensor, ...], rate: float, half_products: bool) -> float:
+        """Takes one step, and returns its loss."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.model.half_products = half_products
+        loss = self.model.loss(*batch)
+        self.optimizer.zero_grad(set_to_none=True)
+        loss.backward()
+        nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        self.optimizer.step()
+        self.step += 1
+        self.tokens += batch[0].numel()
+        return loss.item()
+
+
+def train(training: Training, vocab: Vocab, options: argparse.Namespace) -> None:
+    """Trains up to the end that the options determine, and keeps a log."""
+    log = open(options.out / "train.log", "a")
+
+    def say(line: str) -> None:
+        for file in (sys.stdout, log):
+            print(line, file=file, flush=True)
+
+    model, begin, end = training.model, training.begin, end_of(options, training.begin)
+    parameters = sum(parameter.numel() for parameter in model.parameters())
+    say(
+        f"# {datetime.datetime.now(UTC):%F %T} UTC seed {options.seed} step {training.step} parameters {parameters} rows {options.rows} "
+        f"length {options.length} peak {options.peak} until {datetime.datetime.fromtimestamp(end, UTC):%T}"
+    )
+    # A training that goes on reads other documents than before.
+    rows = Rows(vocab, options.seed + 1000003 * training.step, options.length)
+    mean = None
+    saved = shown = time.time()
+    shown_tokens = training.tokens
+    while training.step < options.steps and (done := (time.time() - begin) / (end - begin)) < 1:
+        rate = learning_rate(options.peak, training.step, done)
+        loss = training.learn(rows.batch(options.rows), rate, half_products=done < 0.85)
+        if not math.isfinite(loss):
+            sys.exit(f"train: loss {loss} at step {training.step}: continue from {training.path} with --resume")
+        mean = loss if mean is None else 0.98 * mean + 0.02 * loss
+        step, tokens = training.step, training.tokens
         if step % 50 == 0 or step in (1, 10):
-            now = time.time(); say(f'{step} tokens {tokens} loss {avg:.4f} lr {lr:.2e} {done * 100:.1f}% {(tokens - shown) / (now - last):.0f} tokens/s'); last, shown = now, tokens
-        if time.time() - saved > 300: save(); saved = time.time()
+            now = time.time()
+            speed = (tokens - shown_tokens) / (now - shown)
+            say(f"{step} tokens {tokens} loss {mean:.4f} lr {rate:.2e} {done:.1%} {speed:.0f} tokens/s")
+            shown, shown_tokens = now, tokens
+        if time.time() - saved > 300:
+            training.save()
+            saved = time.time()
         if step % 1000 == 0 or step in (200, 500):
-            HALF[0] = False
-            for q in SAMPLES: say('  ' + repr(q[-60:]) + ' -> ' + repr(answer(model, words, q)))
-    save(); export(model, out); say(f'# {datetime.datetime.now(datetime.timezone.utc):%F %T} UTC end: {step} steps, {tokens} tokens, loss {avg}; {out}')
+            for prompt in SAMPLES:
+                say(f"  {prompt[-60:]!r} -> {answer(model, vocab, prompt)!r}")
+    training.save()
+    say(f"# {datetime.datetime.now(UTC):%F %T} UTC end: {training.step} steps, {training.tokens} tokens, loss {mean}")
 
-if __name__ == '__main__': main()
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=Path, default="out", help="folder of the results")
+    parser.add_argument("--vocab", default=Path(__file__).with_name("world-vocab.txt"), help="a file of vocab.py")
+    parser.add_argument("--until", metavar="HH:MM", help="end of the training (UTC)")
+    parser.add_argument("--hours", type=float, default=2, help="without --until: length of the training")
+    parser.add_argument("--resume", action="store_true", help="continue from OUT/state.pt")
+    parser.add_argument("--export", action="store_true", help="write the checkpoint from OUT/state.pt")
+    parser.add_argument("--rows", type=int, default=8, help="rows of a batch")
+    parser.add_argument("--length", type=int, default=432, help="tokens of a row")
+    parser.add_argument("--peak", type=float, default=3e-3, help="highest learning rate")
+    parser.add_argument("--seed", type=int, default=SEED)
+    parser.add_argument("--steps", type=int, default=10**9, help="stop after so many steps (for measuring)")
+    options = parser.parse_args()
+    torch.set_num_threads(2)
+    torch.manual_seed(options.seed)
+    options.out.mkdir(parents=True, exist_ok=True)
+    training = Training(options.out)
+    if options.resume or options.export:
+        training.load()
+    if not options.export:
+        train(training, Vocab(options.vocab), options)
+    export(training.model, str(options.out / "world.safetensors"))
+    print(options.out / "world.safetensors")
+
+
+if __name__ == "__main__":
+    main()
