@@ -21,7 +21,8 @@ def product(r: random.Random) -> Turn:
     b = r.randrange(0, 20 // max(a, 2) + 1)
     n = a * b
     question = r.choice([f"What is {a} times {b}?", f"How much is {a} times {b}?", f"What is {a} * {b}?", f"{a} times {b}"])
-    return Turn(question, f"{a} times {b} is {n}.", f"I take {a} {NUMBERS[b]} {'time' if b == 1 else 'times'}. That is {n}.", ("number", n), str(n))
+    times = "time" if b == 1 else "times"
+    return Turn(question, f"{a} times {b} is {n}.", f"I take {a} {NUMBERS[b]} {times}. That is {n}.", ("number", n), str(n))
 
 
 def sums(r: random.Random) -> Turn:
@@ -246,7 +247,8 @@ def animal(r: random.Random) -> Turn:
         answer = f"{A} is an animal. It is {x.colour}, has {x.legs} legs, lives in {x.home} and eats {x.food}."
         return Turn(r.choice(forms), answer, f"I know {a} well.", ("words", ["animal", x.colour, str(x.legs), x.food]))
     forms = [f"What colour is {a}?", f"Which colour does {a} have?"]
-    return Turn(r.choice(forms), f"{A} is {x.colour}.", f"{thought} It is {x.colour}.", ("words", [x.colour]), "" if " " in x.colour else x.colour)
+    short = "" if " " in x.colour else x.colour
+    return Turn(r.choice(forms), f"{A} is {x.colour}.", f"{thought} It is {x.colour}.", ("words", [x.colour]), short)
 
 
 def group(r: random.Random) -> Turn:

@@ -189,8 +189,15 @@ def trapped_animal(s: Scene) -> Plot:
 def bad_weather(s: Scene) -> Plot:
     """The hero finds shelter from bad weather, and the friend is there."""
     h, f, pick = s.hero, s.friend, s.r.choice
-    shelter = pick(["an old barn", "a small cave", "a warm hut", "the mill", "a hollow tree"])
-    storm = pick(["a storm", "heavy rain"] + ["deep snow"] * s.when.startswith(("On ", "One cold")) + ["thick fog"] * (s.when != "One windy day"))
+    if s.when == "One evening":  # the sun comes out in the end
+        s.when = "One morning"
+    shelter = pick(["an old barn", "a small cave", "a warm hut", "a hollow tree"] + ["the mill"] * (s.place != "by the old mill"))
+    storms = ["a storm", "heavy rain"]
+    if s.when.startswith(("On ", "One cold")):
+        storms.append("deep snow")
+    if s.when not in ("One windy day", "One sunny day"):
+        storms.append("thick fog")
+    storm = pick(storms)
     wrong = f"{storm} came and {h.name} could not go home"
     body = [
         f"{s.when}, {h.name} went for a walk.",
@@ -257,7 +264,7 @@ def lost_way(s: Scene) -> Plot:
         f'"We only have to follow {sign}."',
         f"They followed {sign} all the way.",
     ]
-    came = "they came home before dark" if sign in by_day else "they came home safe"
+    came = "they came home before dark" if sign in by_day and s.when != "One evening" else "they came home safe"
     end = pick([f"{came} and ate {s.food}", f"{h.name} saw {h.his} own house again, and they ate {s.food}"])
     facts = [
         fact(["What did they follow?"], f"They followed {sign}.", last_word(sign)),
@@ -354,7 +361,7 @@ def night_noise(s: Scene) -> Plot:
         ("a soft cry", ["a hungry cat", "a lost puppy"]),
         ("a loud bang", ["an open window", "a hungry cat"]),
     ])  # fmt: skip
-    cause = pick(causes)
+    cause = pick([each for each in causes if last_word(each) not in (h.kind, f.kind)])
     wrong = f"there was {noise} at night"
     body = [
         f"{s.when}, {h.name} went to bed, but {wrong}.",
