@@ -131,7 +131,7 @@ impl Recording {
         self.lock().ended.is_some_and(|ended| ended.elapsed() > KEPT)
     }
 
-    /// Keeps an event. If there is no room for it, drops the oldest events. Returns false if the answer must stop, because nobody reads it or a caller
+    /// Appends an event. Drops the oldest events if the memory is full. Returns false if the answer must stop because nobody reads it, or because a caller
     /// has stopped it.
     pub fn push(&self, event: StreamEvent) -> bool {
         let mut buffered = self.lock();
@@ -229,7 +229,7 @@ pub fn last_seen(headers: &axum::http::HeaderMap, query: &str) -> Answer<usize> 
     text.trim().parse().map_err(|_| found())
 }
 
-/// Returns the failure for a recording that does not exist, or whose time is over.
+/// Returns the failure for a recording that is unknown or has expired.
 pub fn unknown(id: &str) -> super::failure::Failure {
     let e = Error::input(format!("unknown or expired answer {:?}", short(id, 100)));
     let e = e.hint("only answers to requests with `stream` and `resumable` are kept, for 10 minutes after their end");

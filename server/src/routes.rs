@@ -124,7 +124,7 @@ fn endpoints() -> Vec<Endpoint> {
 /// Returns the router of a server.
 pub fn router(app: &Arc<App>) -> Router {
     let endpoints = endpoints();
-    // Made once: anybody may ask for it, without a key.
+    // Built once: any client can request the description, even without a key.
     let description = Bytes::from(document(&endpoints).to_string());
     let routes = endpoints.into_iter().fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.handler));
     let routes = routes

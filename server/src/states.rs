@@ -33,8 +33,8 @@ pub struct States {
     writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A state that the engine has under a temporary name. Dropping it deletes the state, unless the state has been renamed: after an error, or when the
-/// client has left.
+/// A state that the engine has under a temporary name. Dropping this guard deletes the state, for example after an error or when the client has left.
+/// A renamed state stays.
 struct Temporary<'a> {
     engine: &'a Engine,
     namespace: &'a str,
@@ -311,7 +311,7 @@ fn file(name: &str) -> Answer<String> {
     Ok(format!("{name}{EXTENSION}"))
 }
 
-/// Checks that a name can be the name of a new state of a caller.
+/// Checks that a caller may give this name to a new state.
 ///
 /// # Errors
 /// 400 that names `field` if the name is not valid, or belongs to a response.
@@ -364,8 +364,8 @@ impl States {
     }
 }
 
-/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses and damaged files can be deleted, and an
-/// older file with the name `file` is replaced.
+/// Returns whether a stored file must stay when the new file `file` needs room. Files of responses and damaged files can be deleted, and an older file
+/// with the name `file` is replaced.
 fn is_fixed(stored: &Stored, file: &str) -> bool {
     stored.name != file && !stored.name.starts_with(OF_RESPONSES) && !stored.name.ends_with(DAMAGED)
 }

@@ -17,12 +17,12 @@ pub const DAMAGED: &str = ".damaged";
 /// The age from which a temporary file counts as left behind.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// A storage of files.
+/// Stores files in memory, in a folder or in an object store.
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     root: Path,
-    /// The folder, if the storage is one.
+    /// The path if the files are in a folder, otherwise `None`.
     local: Option<PathBuf>,
     pub traffic: Traffic,
 }

@@ -76,17 +76,17 @@ impl Visitor {
         is_free && self.n_requests.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns when the connection should close because another needs its place.
+    /// Waits until the connection should close because another connection needs its place.
     pub async fn asked_to_leave(&self) {
         self.leave.notified().await;
     }
 
-    /// Notes that a request has shown a key.
+    /// Records that a request on the connection had a valid key. Such a connection is never asked to close.
     pub fn show_key(&self) {
         self.has_key.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that a request has arrived, until the result is dropped.
+    /// Counts a request as open until the result is dropped. A connection with an open request is not asked to close.
     pub fn begin(self: &Arc<Visitor>) -> OpenRequest {
         self.n_requests.fetch_add(1, Ordering::SeqCst);
         OpenRequest(self.clone())

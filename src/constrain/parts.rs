@@ -52,7 +52,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns the parts, by number, that this part consists of. The list is empty for a reference to a rule.
+    /// Returns the numbers of the parts that this part contains. The list is empty for a reference to a rule.
     pub fn children(&self) -> &[usize] {
         match self {
             Node::Char(_) | Node::Rule(_) => &[],

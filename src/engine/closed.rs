@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Keywords whose values are schemas by name.
+/// Keywords whose value is an object that maps names to schemas.
 const BY_NAME: [&str; 4] = ["properties", "$defs", "definitions", "dependentSchemas"];
 
 /// Keywords whose value is a schema or a list of schemas.
@@ -15,15 +15,15 @@ const ALTERNATIVES: [&str; 2] = ["anyOf", "oneOf"];
 /// Keywords whose schemas describe parts of the same value.
 const PARTS: [&str; 6] = ["allOf", "if", "then", "else", "not", "dependentSchemas"];
 
-/// Keywords with which a schema itself says what other properties its objects have.
+/// Keywords with which a schema itself decides about further properties. A schema with one of them is neither closed nor opened.
 const OPENERS: [&str; 6] = ["additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref", "if"];
 
-/// Closes the objects of a schema: an object with named properties has no other properties, unless the schema itself says so.
+/// Sets `additionalProperties` to false for objects with named properties, unless the schema itself decides (`OPENERS`).
 pub fn close(schema: &mut Value) {
     allow_others(schema, false);
 }
 
-/// Opens the objects of a schema: an object with named properties says that it has other properties, too, unless the schema itself says otherwise.
+/// Sets `additionalProperties` to true for objects with named properties, unless the schema itself decides (`OPENERS`).
 pub fn open(schema: &mut Value) {
     allow_others(schema, true);
 }
@@ -34,8 +34,8 @@ fn allow_others(schema: &mut Value, allowed: bool) {
     allow_below(schema, allowed, names);
 }
 
-/// Returns whether a definition describes only a part of a value somewhere in the schema: it is referenced beside `properties`, or within `allOf` and
-/// similar keywords.
+/// Returns whether the schema uses a definition for only a part of a value. The reference is then beside `properties`, or within `allOf` or a similar
+/// keyword.
 fn merges(value: &Value) -> bool {
     match value {
         Value::Object(keys) => {

@@ -132,7 +132,7 @@ impl Engine {
         &self.shared.model
     }
 
-    /// Returns 12 hexadecimal digits that tell the tuned initial state with this name from other states, or `None` if the engine has no such state.
+    /// Returns 12 hexadecimal digits that identify the content of the tuned initial state with this name. `None` if the engine has no such state.
     pub fn initial_digest(&self, name: &str) -> Option<&str> {
         self.shared.initial_digest(name).ok()
     }
@@ -317,7 +317,7 @@ impl Engine {
         Ok(look(&state.snapshot, &state.loaded))
     }
 
-    /// Does what [`load_state`](Self::load_state) does, with the bytes of a state file.
+    /// Loads a named state like [`load_state`](Self::load_state), but from the bytes of a state file.
     ///
     /// # Errors
     /// The errors of [`load_state`](Self::load_state).

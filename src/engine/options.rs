@@ -32,8 +32,8 @@ pub struct EngineOptions {
     pub event_bytes: usize,
     /// The maximum host memory, in bytes, for texts that give up their slots while others wait. While namespaces compete for slots, each keeps its
     /// share: the texts that have had their slots for longest are copied to host memory, and continue later. A text whose reader is slow gives up its
-    /// slot as soon as another request waits. If there is no memory left for it, such a text ends with [`Kind::Busy`](crate::error::Kind::Busy). 0
-    /// lets every text keep its slot until it ends.
+    /// slot as soon as another request waits. If this memory is full, the text of the slow reader ends with
+    /// [`Kind::Busy`](crate::error::Kind::Busy). With 0, every text keeps its slot until it ends.
     pub swap_bytes: u64,
     /// Limits of the prefix cache.
     pub cache: CacheOptions,

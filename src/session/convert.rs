@@ -39,8 +39,8 @@ pub fn convert_coded(
 /// rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
-/// Returns the definition of a checkpoint's model whose matrices have the formats of `plan`, and the importance that `calibration` has for them. Floats
-/// have no format of their own here: the caller writes them in the format that it chooses.
+/// Returns the definition of a checkpoint's model. Its matrices have the formats of `plan` and the importance of `calibration`. Matrices that are not
+/// quantised are f32 here; the caller chooses the format in which it writes them.
 pub(super) fn planned(input: &Checkpoint, plan: &QuantPlan, calibration: Option<&Calibration>) -> Result<Definition> {
     let mut definition = Definition::of(input.clone(), &Options::default())?;
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;

@@ -148,7 +148,7 @@ const UNKNOWN: u64 = 1 << 60;
 /// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
-    // `None` stays above `UNKNOWN`.
+    // For `None`, the result is above `UNKNOWN`.
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 

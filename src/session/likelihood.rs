@@ -73,18 +73,18 @@ impl Session {
     }
 }
 
-/// Reads texts by their shared beginnings.
+/// Scores texts. Prefills a beginning that several texts share only once, and forks the slot for each text.
 struct Tree<'a> {
     session: &'a mut Session,
     found: Vec<Likelihood>,
-    /// The slots that are open, for the case of an error.
+    /// The open slots. After an error, the caller closes them.
     open: Vec<Slot>,
     done: usize,
     progress: &'a mut dyn FnMut(usize, usize),
 }
 
 impl Tree<'_> {
-    /// Reads texts, in the order of their tokens, of which `slot` has read the first `read` tokens. `None` has read nothing.
+    /// Scores `texts`, which are sorted by their tokens. `slot` has read the first `read` tokens, which all of them share; `None` has read nothing.
     fn read(&mut self, texts: &[Text], read: usize, slot: Option<Slot>) -> Result<()> {
         let mut alone = Vec::new();
         let mut rest = texts;
@@ -96,7 +96,7 @@ impl Tree<'_> {
                 (n, shared) = (n + 1, shared.min(first.shared(next)));
             }
             let (group, others) = rest.split_at(n);
-            // Of the free slots, one is for a text of the group.
+            // A second free slot is needed for a text of the group.
             if (n - 1) * shared.saturating_sub(read) >= LEAST_SAVED && self.session.n_free() > 1 && self.open.len() < MAX_NESTED {
                 let begun = self.begin(slot)?;
                 self.prefill(&[(begun, &first.tokens[read..shared])])?;

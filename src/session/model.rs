@@ -50,7 +50,7 @@ struct Inner {
     context: Option<usize>,
     sampling: Sampling,
     load_ms: f64,
-    /// The files that the caller handed over. They exist as long as the model, because its folder has the chat template.
+    /// Keeps the caller's files as long as the model, because the chat template is read from their folder later.
     _files: Option<Files>,
     /// Reads the weights of the layers that always run on the host: the last layers of embedding models and rerankers. `None` for other models.
     host_layers: Option<Box<dyn Source>>,

@@ -175,9 +175,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest`. An entry may cover the whole prompt if it
-    /// has logits and if `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
-    /// prefilled.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest` tokens. Only an entry with logits may cover the
+    /// whole prompt, and only if `may_end` is true (the prompt ends with a whole character). Otherwise, the prompt's last token must be prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<PrefixHit> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
