@@ -109,7 +109,7 @@ mod tests {
         a.set(30).unwrap();
         c.set(15).unwrap();
         drop((a, more));
-        // A large body counts as the part of one key, if the key holds nothing else.
+        // A large body counts as the limit of one key, so it is accepted if the key holds nothing else.
         b.set(0).unwrap();
         b.set(1000).unwrap();
         assert_eq!((b.n_bytes(), budget.lock().all), (50, 65));

@@ -66,8 +66,8 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 pub struct Hosted {
     pub name: String,
     pub task: ServedTask,
-    /// The model whose engine this model uses, if this model is another model with a tuned initial state. The initial state has the name of this model
-    /// in the engine.
+    /// The model whose engine this model shares, if this model only adds a tuned initial state to it. In the engine, the initial state has the name of this
+    /// model.
     pub base: Option<Arc<Hosted>>,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
@@ -192,7 +192,7 @@ impl Hosted {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Returns whether a request for the model gets an answer, at least after the model has loaded for it.
+    /// Returns whether the model can answer a request: it is ready, or loads on its first use.
     pub fn takes_requests(&self) -> bool {
         self.base.as_ref().map_or(self.is_lazy, |base| base.is_lazy) || self.stage() == Stage::Ready
     }
@@ -217,7 +217,7 @@ impl Hosted {
         begins
     }
 
-    /// Takes the model out of memory if it has no requests and no request has used it for `time`. Returns its engine.
+    /// Unloads the model if it has no requests and no request has used it for `time`. Returns the engine, which the caller must drop to free its memory.
     pub fn unload_if_idle(&self, time: Duration) -> Option<Engine> {
         let mut phase = self.lock();
         let Phase::Ready(engine, _) = &*phase else { return None };

@@ -1,5 +1,5 @@
-//! Recordings: answers that survive their connection. The server reads such an answer to its end and keeps its events, and a client that comes back
-//! reads on from the last event it has seen.
+//! Recordings: answers that survive their connection. The server reads such an answer to its end and keeps its events. A client that reconnects
+//! continues after the last event that it has seen.
 
 use super::budget::Claim;
 use super::failure::Answer;
@@ -18,9 +18,9 @@ const KEPT: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The most recordings of one key.
 const MOST: usize = 64;
-/// The most bytes of one recording. Beyond that, its oldest events are dropped.
+/// The most bytes of one recording. A longer recording loses its oldest events.
 const MAX_BYTES: usize = 8 << 20;
-/// The most bytes of all complete recordings of one key. Beyond that, the recordings that ended first are removed.
+/// The most bytes of all complete recordings of one key. If they have more bytes, the recordings that ended first are removed.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// One event of a stream.
@@ -64,7 +64,7 @@ impl Recordings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the recording of an answer with this id, and removes recordings whose time is over. `claim` becomes the memory of the events.
+    /// Begins the recording of an answer with this id, and removes expired recordings. `claim` becomes the memory of the events.
     pub fn begin(&self, namespace: &str, id: &str, claim: Claim) -> Arc<Recording> {
         self.sweep();
         let mut all = self.lock();
@@ -105,7 +105,7 @@ impl Recordings {
         self.sweep();
     }
 
-    /// Returns the recording with this id. Returns `None` if the key has no such recording, or if its time is over.
+    /// Returns the recording with this id. Returns `None` if the key has no such recording, or if the recording has expired.
     pub fn get(&self, namespace: &str, id: &str) -> Option<Arc<Recording>> {
         self.sweep();
         self.lock().get(&(namespace.into(), id.into())).cloned()

@@ -158,8 +158,8 @@ fn aliases() -> Router<Arc<App>> {
         .route("/v1/health", get(operation::health))
 }
 
-/// Returns the path that a client means: without slashes at its end, and without an empty part at its beginning. Clients write such paths when the
-/// address of the server ends with a slash.
+/// Returns the address with a path that neither ends with a slash nor begins with several. Returns `None` if the path is so already. Clients send
+/// additional slashes if their setting for the server's address ends with a slash.
 pub fn meant(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let meant = format!("/{}", path.trim_matches('/'));

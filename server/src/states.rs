@@ -97,10 +97,10 @@ impl States {
         Ok(true)
     }
 
-    /// Returns the failure for a stored state that cannot be read. Renames the file if it is damaged, and deletes it if it belongs to a response: the
-    /// response has its text.
+    /// Returns the failure for a stored state that cannot be read. Renames a damaged file, or deletes it if it belongs to a response, because the response
+    /// has its text.
     async fn unreadable(&self, folder: &str, name: &str, version: &FileVersion, mut e: Error) -> Failure {
-        // The place is the name under which the engine read the file, and hints name functions of the library.
+        // A client cannot use these fields: the place is a name within the engine, and the hint names functions of the library.
         (e.place, e.field, e.hint) = (None, None, None);
         if !is_damaged(&e) {
             return e.into();
@@ -328,7 +328,7 @@ fn refused(mut e: Error) -> Failure {
     if !matches!(e.kind, Kind::File | Kind::Model | Kind::Input) {
         return e.into();
     }
-    // The file's name means nothing to the caller, and hints name functions of the library. So both are replaced.
+    // A caller cannot use these fields: the place is a name within the engine, and the hint names functions of the library.
     (e.place, e.field, e.hint) = (None, None, None);
     let e = e.hint("upload a file that this server, or `wingbeat generate`, saved with the same weights");
     Failure::new(StatusCode::BAD_REQUEST, "invalid_state", e)

@@ -21,7 +21,7 @@ const WORK: u64 = 25_000_000;
 const FUEL: u64 = 100_000;
 /// The work that is counted for building the regular expressions of one comparison, in llguidance's units.
 const MAKE: u64 = 2_500;
-/// One unit of work is counted for this many pairs of lexemes that are looked at, but not compared.
+/// One unit of work is counted for this many pairs of lexemes that are examined but not compared.
 const LOOKS: usize = 16;
 /// The maximum length, in characters, of a part that is compared as a plain text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;

@@ -114,7 +114,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Prefills the states of a request that were dropped or not in the conversation's file.
+    /// Prefills those states of a request that were dropped, or that the conversation's file lacks.
     fn asked_again(&mut self, core: &mut Core, request: &mut TurnRequest) -> Result<()> {
         if request.states_mut().any(|state| state.is_dropped()) {
             self.make_room(core, 3)?;

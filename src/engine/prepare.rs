@@ -64,7 +64,7 @@ fn check_counts(request: &Request) -> Result<()> {
     check_texts(request.stop.as_deref().unwrap_or_default(), "stop texts", MAX_STOPS).map_err(|e| e.field("stop"))
 }
 
-/// Checks that the last message is an answer exactly if the request wants an answer to be continued.
+/// Checks that `continue_final_message`, if set, matches the last message: true if this is an answer with text, else false.
 fn check_begun(request: &Request, messages: &[Message]) -> Result<()> {
     let found = match (request.continue_final_message, messages.last()) {
         (Some(false), Some(last)) if is_begun(last) => "expected true, because the last message has the role assistant, found false",

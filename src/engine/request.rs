@@ -109,7 +109,7 @@ pub struct Request {
     /// [`EngineOptions::max_tokens`](super::EngineOptions). For messages, `None` selects the limit in the model's `generation_config.json` if that
     /// limit is smaller.
     pub max_tokens: Option<usize>,
-    /// The least number of tokens of each continuation: before, neither a stop id nor a stop text ends it.
+    /// The least number of tokens of each continuation. Before this number, neither a stop id nor a stop text ends the continuation.
     pub min_tokens: usize,
     /// Texts that never occur in a continuation, however its tokens spell them.
     pub bad_words: Vec<String>,
@@ -307,8 +307,8 @@ impl Request {
         }
     }
 
-    /// Returns true if the request sets the sampler setting with the name `setting`. `base` counts as setting only the seed: a request that sets no
-    /// seed continues the random numbers of its saved state.
+    /// Returns true if the request sets the sampler setting with the name `setting`. A request with `base` counts as setting the seed, because a
+    /// request without a seed continues the random numbers of its saved state.
     pub fn sets(&self, setting: &str) -> bool {
         setting == "seed" && self.base.is_some() || self.sampling.iter().any(|(name, _)| name == setting)
     }

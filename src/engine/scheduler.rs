@@ -325,7 +325,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends how far prompts and texts are prefilled, to the readers that want to know.
+    /// Reports the progress of prefills to the readers of requests that set `return_progress`.
     fn report_prefills(&mut self) {
         let Scheduler { batcher, sequences, requests, .. } = self;
         for (id, request) in requests.iter_mut().filter(|(_, request)| request.request.return_progress && request.began.is_some()) {
@@ -380,7 +380,7 @@ impl Scheduler {
     /// Updates the counts that `Engine::stats` returns.
     fn report(&mut self) {
         let mut state = self.shared.lock();
-        // A request counts as waiting until the number of free slots is also corrected.
+        // Requests that have left `waiting` are subtracted only here, because the queue's bounds also depend on the number of free slots set below.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
         // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
         // all run at once.

@@ -148,8 +148,8 @@ impl Shared {
         }
     }
 
-    /// Prepares a request without the name of a state that may continue from `state`: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
-    /// The prompt then begins with the tokens of the state.
+    /// Prepares a request that names no state but may continue from `state`: see [`Request::state_is_prefix`]. Returns the state if the request continues
+    /// from it. The prompt then begins with the tokens of the state.
     pub fn prepare_after(&self, request: &Request, state: Option<Arc<NamedState>>) -> Result<(Prepared, Option<Arc<NamedState>>)> {
         let mut prepared = self.prepare(request, None)?;
         let scores_prompt = request.echo && request.logprobs.is_some();

@@ -5,10 +5,11 @@ use super::work::{ChunkRule, LogitRows};
 use super::{Session, Slot};
 use crate::error::{Error, Result};
 
-/// How many beginnings may be open at once, each within the one before: a session needs this many slots more than texts that it reads together.
+/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot, in addition to the slots of
+/// the texts that a session reads together.
 pub const MAX_NESTED: usize = 8;
 
-/// How many tokens a shared beginning must save. Reading it takes a step of its own, so less is not worth it.
+/// A shared beginning is prefilled alone only if this saves at least so many tokens, because it takes an additional step.
 const LEAST_SAVED: usize = 32;
 
 /// How likely a continuation is.
@@ -31,8 +32,8 @@ struct Text {
 }
 
 impl Text {
-    /// Returns how many tokens may be read together with another text: of the shared tokens, those before the last token of either context, because the
-    /// logits after that token belong to one text.
+    /// Returns how many tokens can be read together with another text: the shared tokens, without the last token of either context. The logits after this
+    /// last token belong to one text only.
     fn shared(&self, other: &Text) -> usize {
         let most = self.context.min(other.context) - 1;
         self.tokens.iter().zip(&other.tokens).take(most).take_while(|(a, b)| a == b).count()
@@ -125,7 +126,7 @@ impl Tree<'_> {
         if !contexts.is_empty() {
             self.prefill(&contexts)?;
         }
-        // The last token of a context predicts the first token of the continuation. The logits after the last token of all predict nothing.
+        // The last token of a context predicts the first token of the continuation. The logits after the text's last token are not needed.
         let scored: Vec<&Text> = texts.iter().copied().filter(|text| text.tokens.len() > text.context).collect();
         let continuations: Vec<(Slot, &[u32])> = of_texts()
             .filter(|(_, text)| text.tokens.len() > text.context)

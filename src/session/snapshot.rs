@@ -29,7 +29,7 @@ impl Snapshot {
         self.n_tokens
     }
 
-    /// Returns the beginning of the SHA-256 of the recurrent states, as 12 hexadecimal digits. Tells initial states apart.
+    /// Returns the beginning of the SHA-256 of the recurrent states, as 12 hexadecimal digits. The digest distinguishes initial states.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         self.states.iter().for_each(|state| hash.update(bytemuck::cast_slice::<f32, u8>(state)));

@@ -207,7 +207,7 @@ impl Text {
         Text::new(slot, TextSpec::new([], sampler, limits.clone()))
     }
 
-    /// Cancels the text during a step, and returns what it has said. `self` keeps what the rest of the step needs.
+    /// Cancels the text during a step, and returns the text so far. `self` keeps only the data that the rest of the step needs.
     pub(super) fn cancel(&mut self) -> Text {
         let spec = TextSpec { keeps: self.spec.keeps.clone(), ..TextSpec::unsampled(Vec::new()) };
         let mut rest = Text { id: self.id, finish: Some(Finish::Interrupted), is_cancelled: true, ..Text::new(self.slot, spec) };
@@ -383,7 +383,7 @@ impl Text {
         self.unread.len() - self.n_guesses <= 1 || self.is_stuck || self.is_behind
     }
 
-    /// Returns whether the next step can check guesses for the text: the step does nothing else for it than to read tokens and to sample.
+    /// Returns whether the next step can check guesses for the text. Apart from guesses, the step may only read the text's tokens and sample.
     pub(super) fn may_guess(&self) -> bool {
         let n = self.unread.len();
         // Before the whole prompt is read, a step may have to return results for the prompt.

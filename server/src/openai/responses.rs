@@ -132,7 +132,7 @@ pub async fn cancel(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
 /// 404 if the caller has no response with this id.
 async fn stored(app: &Arc<App>, caller: &Caller, id: &str) -> Answer<Record> {
     for model in app.models_for(ServedTask::Text) {
-        // A model that is not ready may have the response, so this is no reason for 404.
+        // A model that is not ready may have the response. So the error is 503 here, not 404.
         let engine = app.started(model).await?.0;
         if let Some(record) = Record::read(app, &engine, caller, id).await? {
             return Ok(record);

@@ -107,7 +107,7 @@ pub(super) struct PrefixCache {
     /// For each hashed namespace, a tree that finds an entry's key by its tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
-    /// The KV cache of slots without continuations, in tokens: entries may use it until the next continuation begins.
+    /// How many further tokens of the KV cache entries may use, because no continuation needs them now.
     lent: usize,
     host_bytes: u64,
     folder: Option<Folder>,

@@ -28,8 +28,7 @@ pub(super) struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next one, it waits, and so do all
-    /// others.
+    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next candidate, all candidates wait.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next()
             && (next.n_slots <= self.n_free() || self.make_way(&next))

@@ -187,7 +187,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         (self.guesses.n_drafted, self.guesses.n_accepted)
     }
 
-    /// Adds guesses to the unread tokens of the texts in `order`, as many as pay. Returns whether there are any.
+    /// Adds guesses to the unread tokens of the texts in `order`, as many as should make the texts faster. Returns whether any guess was added.
     pub(super) fn guess(&mut self) -> bool {
         let Batcher { session, texts, order, guesses, .. } = self;
         let is_wanted = order.iter().any(|&i| texts[i].guessing.is_some());

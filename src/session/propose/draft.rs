@@ -11,13 +11,13 @@ use web_time::Instant;
 
 /// The weight of a new time in the running mean.
 const NEW: f64 = 0.2;
-/// A reading of at most this many tokens per text belongs to the time of its guesses. A longer reading is rare.
+/// The measured time of guesses includes reading at most this many tokens per text. Longer reads are rare, so their time does not count.
 const SHORT: usize = 16;
 /// The share of right guesses that the first text expects.
 const EXPECTED: f64 = 0.7;
 /// The weight of a step in the share that new texts expect.
 const OF_STEP: f64 = 0.05;
-/// The least share that a new text expects, so that a draft which was useless for earlier texts is tried.
+/// The least share of right guesses that a new text expects. So a draft that was useless for earlier texts is tried again.
 const LEAST: f64 = 0.2;
 
 /// Guesses with a draft model. The draft draws with a copy of the text's own sampler, and so with the same random numbers: where both models expect

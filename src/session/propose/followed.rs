@@ -196,7 +196,8 @@ impl Texts {
         }
     }
 
-    /// Ends a text. Keeps the slot that has begun first if the draft is recurrent. A slot with attention would take room from running texts.
+    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps no slot, because the slot's KV cache
+    /// would take room from running texts.
     pub fn forget(&mut self, key: usize) {
         let Some(Followed { mut tokens, reader, ahead, longer, .. }) = self.texts.remove(&key) else { return };
         let kept = longer.unwrap_or(reader);

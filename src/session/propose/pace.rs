@@ -97,7 +97,8 @@ impl Pace {
         }
     }
 
-    /// Returns the gain of the first guess of an offer in tokens, less the tokens that a step of `n_rows` tokens would generate in the time of the guess.
+    /// Returns the net gain of an offer's first guess, in tokens: the probability that it is right, minus the tokens that steps of `n_rows` tokens would
+    /// give the text in the time of the guess.
     pub fn gain(&self, offer: &Offer, n_rows: usize) -> f64 {
         offer.right - self.time(n_rows).map_or(0.0, |alone| offer.seconds / alone)
     }

@@ -98,8 +98,8 @@ impl Text {
         Ok(Some(drawn))
     }
 
-    /// Moves everything that drawing the next token under the constraint needs out of the text. Returns `None` without a constraint. Until
-    /// [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
+    /// Begins to draw the next token under the constraint: moves everything that the draw needs out of the text. Returns `None` without a constraint.
+    /// Until [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
     pub(in crate::session) fn begin_draw(&mut self, logits: &[f32]) -> Option<Draw> {
         let constraint = self.spec.constraint.take()?;
         logits.clone_into(&mut self.scratch);

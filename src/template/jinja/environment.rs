@@ -84,7 +84,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             let Some((list, rest)) = args.split_first().filter(|(list, _)| !list.is_undefined() && !list.is_none()) else {
                 return builtin.call(state, &args);
             };
-            // A test of one item can be long, such as `in` with a large list. So the clock is looked at before each.
+            // The test of one item can take long, such as `in` with a large list. So the time limit is checked before each test.
             let mut chosen = Vec::new();
             for item in list.try_iter()? {
                 l.in_time()?;
