@@ -174,7 +174,7 @@ impl Hosted {
         result
     }
 
-    /// Says that the model could read longer prompts than it is served with.
+    /// Logs a warning if the model was trained for a longer context than the server gives it.
     fn note_context(&self, engine: &Engine) {
         let model = engine.model();
         if let (Some(served), Some(trained)) = (model.context(), model.facts().context)
@@ -187,7 +187,7 @@ impl Hosted {
         }
     }
 
-    /// Notes that a request uses the model.
+    /// Records that a request uses the model now.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }

@@ -94,7 +94,7 @@ impl Recordings {
         recording
     }
 
-    /// Removes recordings whose time is over.
+    /// Removes expired recordings.
     fn sweep(&self) {
         self.lock().retain(|_, recording| !recording.is_over());
     }
@@ -153,7 +153,7 @@ impl Recording {
         goes_on
     }
 
-    /// Notes that no event follows.
+    /// Records the end of the answer: no further event follows.
     pub fn end(&self) {
         self.lock().ended.get_or_insert_with(Instant::now);
         self.changed.notify_waiters();

@@ -131,8 +131,8 @@ impl States {
         }
     }
 
-    /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
-    /// engine could have the content of one request and the version of another.
+    /// Renames the engine's state `new` to `name`, and records that its content is `version` of the stored file. Does both under one lock: otherwise, the
+    /// engine could have the content of one request, and `held` the version of another.
     fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: FileVersion) -> Answer<()> {
         let key = (engine.id(), folder(engine, caller), file(name)?);
         let mut held = self.held();
@@ -142,7 +142,7 @@ impl States {
         }
         match engine.rename_state(&caller.namespace, new, name) {
             true => held.insert(key, version),
-            // Other states have displaced it.
+            // Other states have displaced the state `new` from the engine's memory.
             false => held.remove(&key),
         };
         Ok(())

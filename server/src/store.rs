@@ -280,8 +280,8 @@ fn found<T>(result: object_store::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Converts an error of the storage. The error's text can contain a path on the server. So this text becomes the place of the new error, and only the
-/// log shows it.
+/// Converts an error of the storage. Its text can contain a path on the server. So the text becomes the place of the new error: only the log shows
+/// places.
 fn failed(e: object_store::Error) -> Error {
     Error::file("the storage of states failed").at(e)
 }

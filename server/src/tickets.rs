@@ -141,7 +141,7 @@ impl Ticket {
         for attempt in 0.. {
             let Some(request) = again.as_mut().filter(|_| generation.as_ref().is_err_and(is_unknown_state)) else { break };
             let Some(name) = &request.state else { break };
-            // The engine's own error lists temporary names.
+            // The engine's own error is not returned, because it lists temporary names.
             if attempt == MAX_ATTEMPTS {
                 return Err(in_field(Failure::unavailable("out_of_memory", "other states displace this state from memory")));
             }

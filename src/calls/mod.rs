@@ -43,7 +43,7 @@ pub enum FormReading {
     Text,
     /// More text is needed to decide.
     More,
-    /// The calls, and the number of bytes that they take.
+    /// The calls, and the number of bytes of their text.
     Calls(Vec<ToolCall>, usize),
     /// A call without an end mark: the name of the tool, and the number of bytes before the arguments. The arguments are the rest of the text.
     Begins(String, usize),

@@ -85,7 +85,8 @@ impl InLines {
     }
 
     /// Makes room for `n` further states of the engine. Drops states before earlier turns, the oldest first, then states of messages that could be
-    /// answered again. An undo or a retry prefills a dropped state again. If this would not suffice, drops nothing and returns a `Memory` error.
+    /// answered again. An undo or a retry prefills a dropped state again. If dropping all of them would not suffice, drops none and returns a
+    /// `Memory` error.
     fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
         if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());

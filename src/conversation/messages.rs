@@ -175,8 +175,8 @@ impl InMessages {
     }
 }
 
-/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences need these tokens in
-/// their order, so the engine passes the prompt to the sampler for these penalties.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences also need the order of
+/// these tokens: for them, the engine passes the prompt to the sampler.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);

@@ -80,7 +80,7 @@ fn allow_below(schema: &mut Value, allowed: bool, by_name: &[&str]) {
     for name in ALTERNATIVES {
         keys.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().for_each(|one| allow_below(one, allowed, by_name));
     }
-    // An object that must have a property without a schema has others.
+    // If a required property has no schema, the object has further properties.
     let known = |name: &Value| name.as_str().is_some_and(|name| keys.get("properties").is_some_and(|known| known.get(name).is_some()));
     let requires_others = keys.get("required").and_then(Value::as_array).is_some_and(|required| !required.iter().all(known));
     if keys.contains_key("properties") && !requires_others && !OPENERS.iter().any(|opener| keys.contains_key(*opener)) {

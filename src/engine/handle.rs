@@ -325,7 +325,7 @@ impl Engine {
         let files = Files::new("state");
         files.add(name, file).map_err(|e| e.field("name"))?;
         let path = files.path(name);
-        // The path exists only here.
+        // The path exists only in `files`, so errors do not show it.
         self.shared.states.load(namespace, name, &path).map_err(|e| {
             let place =
                 e.place.as_ref().map(|place| place.trim_start_matches(&path.display().to_string()).trim_start_matches(": ").to_owned());

@@ -28,7 +28,7 @@ struct Pin {
 /// Sends work to an engine; does nothing once the engine has stopped. Holds a weak reference, so that a state handle does not keep the engine alive.
 pub(super) type Post = Arc<dyn Fn(Visit) + Send + Sync>;
 
-/// Makes the handles of an engine's pinned states.
+/// Makes and counts the handles of an engine's pinned states.
 #[derive(Clone)]
 pub(super) struct Pins {
     pub post: Post,

@@ -111,7 +111,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// The most tokens of a begun answer that a grammar or schema follows, and the most time for it.
+/// The most tokens of a begun answer that are checked against a grammar or schema. [`BEGUN_TIME`] is the most time for this check.
 #[cfg(feature = "grammar")]
 const MAX_BEGUN: usize = 4096;
 #[cfg(feature = "grammar")]

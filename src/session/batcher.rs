@@ -195,7 +195,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let mut text = self.text(leader, spec)?;
         text.slot = self.session.borrow_mut().open()?;
         text.unread.clear();
-        // The text that reads the prompt reports on it.
+        // Only the text that reads the prompt reports the prompt's log-probabilities.
         text.spec.n_prompt_logprobs = None;
         let id = text.id;
         self.texts.last_mut().expect("one was added").followers.push(text);

@@ -185,7 +185,7 @@ struct Way {
     strategy: String,
     /// Bytes of the weights in host memory.
     rest: u64,
-    /// How many of these bytes are read for every token.
+    /// How many bytes of `rest` are read for every token.
     read: u64,
 }
 

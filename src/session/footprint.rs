@@ -172,7 +172,7 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
-    /// Returns the sum of all bytes but the mapped ones.
+    /// Returns the sum of all bytes except the mapped bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }

@@ -17,13 +17,13 @@ const LEAST_SAVED: usize = 32;
 pub struct Likelihood {
     /// The sum of the log-probabilities of its tokens, natural logarithms.
     pub logprob: f64,
-    /// True if each of its tokens is the most likely one at its place.
+    /// True if each token of the continuation is the most likely token at its place.
     pub is_greedy: bool,
 }
 
 /// A context with its continuation.
 struct Text {
-    /// The tokens of both.
+    /// The tokens of the context, then of the continuation.
     tokens: Vec<u32>,
     /// The number of tokens in the context, at least 1.
     context: usize,

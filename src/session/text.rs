@@ -132,7 +132,7 @@ pub struct Text {
     pub(super) guessing: Option<Box<Guessing>>,
     /// How many of the last tokens of `unread` are guesses. 0 except between the beginning and the end of a step.
     pub(super) n_guesses: usize,
-    /// True if `unread` has several tokens of the text, because a guess after them was wrong. The next step reads them together.
+    /// True if `unread` has several accepted tokens, because the guess after them was wrong. The next step reads these tokens again, all at once.
     pub(super) is_behind: bool,
     /// True if the text takes part in no step.
     pub(super) is_paused: bool,

@@ -191,7 +191,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     pub(super) fn guess(&mut self) -> bool {
         let Batcher { session, texts, order, guesses, .. } = self;
         let is_wanted = order.iter().any(|&i| texts[i].guessing.is_some());
-        // A step that reads a prompt is long already.
+        // A step that reads a prompt checks no guesses, because it is long already.
         if !is_wanted || !order.iter().all(|&i| texts[i].is_decoding()) {
             return false;
         }
@@ -255,7 +255,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 if let Some(guessing) = text.guessing.as_deref_mut().filter(|_| t < n_guesses) {
                     guessing.learn(guessing.by, is_right);
                 }
-                // A stop id is not part of the text.
+                // A stop id adds no token to `unread` and ends the text.
                 if !is_right || text.unread.len() == n_unread + n_right {
                     break;
                 }

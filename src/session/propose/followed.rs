@@ -89,7 +89,7 @@ impl Texts {
             let unused = if is_right { std::mem::replace(&mut followed.reader.slot, fork) } else { fork };
             self.session.close(unused)?;
         }
-        // After many tokens without guesses, the text is like a new one.
+        // After many tokens without guesses, the draft begins again with the last tokens, as in a new text.
         if self.unread(followed.reader, tokens)?.len() > 2 * RECENT && self.make_room() {
             let late = std::mem::replace(&mut followed.reader, self.recent(tokens)?);
             match followed.longer {
