@@ -217,7 +217,7 @@ impl Hosted {
         begins
     }
 
-    /// Unloads the model if it has no requests and no request has used it for `time`. Returns the engine, which the caller must drop to free its memory.
+    /// Unloads the model if it has no requests and no request has used it for `time`. Returns its engine: dropping it frees the memory.
     pub fn unload_if_idle(&self, time: Duration) -> Option<Engine> {
         let mut phase = self.lock();
         let Phase::Ready(engine, _) = &*phase else { return None };

@@ -142,7 +142,7 @@ impl States {
         }
         match engine.rename_state(&caller.namespace, new, name) {
             true => held.insert(key, version),
-            // Other states have displaced the state `new` from the engine's memory.
+            // Other states have displaced `new` from the engine's memory.
             false => held.remove(&key),
         };
         Ok(())

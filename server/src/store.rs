@@ -17,7 +17,7 @@ pub const DAMAGED: &str = ".damaged";
 /// The age from which a temporary file counts as left behind.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// Stores files in memory, in a folder or in an object store.
+/// Files in memory, in a folder or in an object store.
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,

@@ -81,12 +81,12 @@ impl Visitor {
         self.leave.notified().await;
     }
 
-    /// Records that a request on the connection had a valid key. Such a connection is never asked to close.
+    /// Records that a request had a valid key, so that the connection is never asked to close.
     pub fn show_key(&self) {
         self.has_key.store(true, Ordering::SeqCst);
     }
 
-    /// Counts a request as open until the result is dropped. A connection with an open request is not asked to close.
+    /// Counts an open request until the result is dropped. Until then, the connection is not asked to close.
     pub fn begin(self: &Arc<Visitor>) -> OpenRequest {
         self.n_requests.fetch_add(1, Ordering::SeqCst);
         OpenRequest(self.clone())

@@ -22,8 +22,7 @@ pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
-    /// The JSON value around the next text, if this value is not a call. Calls within the value stay text, because without them the rest of the value
-    /// would be a broken piece of JSON.
+    /// The JSON value around the next text, if this value is no call. Calls within it stay text, because the rest would be broken JSON.
     within: Option<JsonValue>,
 }
 

@@ -192,8 +192,7 @@ impl Question {
         self.begun.as_deref()
     }
 
-    /// Returns how many tokens this prompt shares with the conversation's next prompt. If this prompt ends with the beginning of a thought, the next
-    /// prompt has the answer in its place.
+    /// Returns how many tokens this prompt shares with the conversation's next prompt, which has the answer in place of the beginning of a thought.
     pub(crate) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);

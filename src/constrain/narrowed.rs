@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The lists of a request, for one vocabulary.
 #[derive(Debug, Clone)]
 pub struct Narrowing {
-    /// One bit per id, set if the token may occur in some place. Forbidden texts exclude further tokens, depending on the tokens before.
+    /// One bit per id, set if the token may occur at all. Forbidden texts exclude further tokens.
     ids: Arc<[u32]>,
     /// The number of tokens before which the text may not end.
     min_tokens: usize,

@@ -15,7 +15,7 @@ const ALTERNATIVES: [&str; 2] = ["anyOf", "oneOf"];
 /// Keywords whose schemas describe parts of the same value.
 const PARTS: [&str; 6] = ["allOf", "if", "then", "else", "not", "dependentSchemas"];
 
-/// Keywords with which a schema itself decides about further properties. A schema with one of them is neither closed nor opened.
+/// Keywords with which a schema itself decides about further properties.
 const OPENERS: [&str; 6] = ["additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref", "if"];
 
 /// Sets `additionalProperties` to false for objects with named properties, unless the schema itself decides (`OPENERS`).

@@ -21,7 +21,7 @@ pub struct Generation {
     pub(super) n_left: usize,
     pub(super) n_tokens: usize,
     pub(super) sampling: Sampling,
-    /// Must be the last field: fields are dropped in order, and the thread can end only when dropping `events` has cancelled the request.
+    /// The last field, so that it is dropped last: the thread can end only when dropping `events` has cancelled the request.
     pub(super) _thread: Arc<EngineThread>,
 }
 

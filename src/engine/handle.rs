@@ -54,7 +54,7 @@ pub struct Engine {
     /// Wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
     pub(super) shared: Arc<Shared>,
-    /// Must be the last field: fields are dropped in order, and the thread ends only when no handle can send it another command.
+    /// Dropped last, because the thread ends only when no handle can send it another command.
     thread: Arc<EngineThread>,
 }
 

@@ -111,7 +111,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// The most tokens of a begun answer that are checked against a grammar or schema. [`BEGUN_TIME`] is the most time for this check.
+/// The most tokens of a begun answer for a grammar or schema. [`BEGUN_TIME`] limits the time of its check.
 #[cfg(feature = "grammar")]
 const MAX_BEGUN: usize = 4096;
 #[cfg(feature = "grammar")]
@@ -237,7 +237,6 @@ impl Preparer {
         }
     }
 
-    /// Tokenizes a text with `encode`.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.needed_vocab(
             "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",

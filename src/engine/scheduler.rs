@@ -380,7 +380,7 @@ impl Scheduler {
     /// Updates the counts that `Engine::stats` returns.
     fn report(&mut self) {
         let mut state = self.shared.lock();
-        // Requests that have left `waiting` are subtracted only here, because the queue's bounds also depend on the number of free slots set below.
+        // Subtracted only here, because the bounds of the queue also depend on the number of free slots, which is set below.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
         // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
         // all run at once.

@@ -135,7 +135,6 @@ fn fits_on(device: &str, room: u64, chosen: &Candidate, candidates: &[Candidate]
 }
 
 impl Candidate {
-    /// Returns the bytes that the whole model needs on one device.
     fn all(&self) -> u64 {
         let n = self.footprint.layers.len();
         self.footprint.on_device(0..n, n).total()

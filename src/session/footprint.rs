@@ -204,7 +204,6 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
     for segment in placed {
         let footprint = footprint(segment);
         let away = segment.experts.as_ref().map_or_else(ExpertBytes::default, |e| footprint.experts(segment.layers.clone(), e.layers));
-        // On the CPU, all layers are resident.
         let resident = if segment.is_on_cpu() { segment.layers.len() } else { segment.resident };
         let mut own = footprint.on_device(segment.layers.clone(), resident);
         own.weights -= away.weights;

@@ -5,8 +5,7 @@ use super::work::{ChunkRule, LogitRows};
 use super::{Session, Slot};
 use crate::error::{Error, Result};
 
-/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot, in addition to the slots of
-/// the texts that a session reads together.
+/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot besides the slots of the texts.
 pub const MAX_NESTED: usize = 8;
 
 /// A shared beginning is prefilled alone only if this saves at least so many tokens, because it takes an additional step.
@@ -74,7 +73,7 @@ impl Session {
     }
 }
 
-/// Scores texts. Prefills a beginning that several texts share only once, and forks the slot for each text.
+/// Scores texts. Prefills a shared beginning once, and forks its slot.
 struct Tree<'a> {
     session: &'a mut Session,
     found: Vec<Likelihood>,

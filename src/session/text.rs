@@ -140,7 +140,6 @@ pub struct Text {
     pub(super) is_broken: bool,
     /// True if the text was cancelled during a step. A cancelled text has no result.
     pub(super) is_cancelled: bool,
-    /// The error that ends the text.
     pub(super) error: Option<Error>,
     /// The draw of the next token on another thread. Until this draw has ended, the text takes part in no step.
     pub(super) drawing: Option<Drawing>,

@@ -63,9 +63,9 @@ pub enum Fate {
     Named(&'static str),
     /// [`values`] reads the field together with other fields. The text is the description.
     Together(&'static str),
-    /// The field is ignored without a warning, because it would not change the content of an answer. The text is the reason.
+    /// Ignored without a warning: the field would not change the content of an answer. The text is the reason.
     Harmless(&'static str),
-    /// The field is ignored with an entry in `warnings` of the answer. The text is the reason.
+    /// Ignored with an entry in `warnings` of the answer. The text is the reason.
     Ignored(&'static str),
     /// The request is refused, unless the value is empty or one of the listed values, which ask for nothing. The text is the advice.
     Refused(&'static [&'static str], &'static str),

@@ -61,7 +61,7 @@ pub struct NamedSchema {
     rest: NothingElse,
 }
 
-/// Refuses all other keys of a [`NamedSchema`]. Otherwise, a schema in place of this wrapper would count as a wrapper without a schema and allow any JSON.
+/// Refuses all other keys of a [`NamedSchema`]. Otherwise, a schema in place of this wrapper would allow any JSON.
 #[derive(Debug, Clone, Copy)]
 struct NothingElse;
 

@@ -212,7 +212,6 @@ pub fn respond_in_json<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &st
     ([(header::CONTENT_TYPE, JSON_LINES)], body).into_response()
 }
 
-/// Returns the lines of a stream.
 fn all_lines<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> impl Stream<Item = StreamEvent> + use<L> {
     let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
     let next = |mut streaming: Streaming<L>| async move {

@@ -442,7 +442,6 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == tier).map(Entry::n_bytes).sum()
     }
 
-    /// Returns the slots of the entries on the device.
     fn slots(&self) -> Vec<Slot> {
         self.entries.values().filter_map(|entry| if let EntryLocation::Device(slot) = entry.held { Some(slot) } else { None }).collect()
     }

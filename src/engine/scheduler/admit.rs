@@ -72,7 +72,7 @@ impl Scheduler {
     fn begin(&mut self, id: u64) -> Result<()> {
         let Some(mut submission) = self.requests.remove(&id) else { return Ok(()) };
         let begun = self.begin_texts(id, &mut submission);
-        // Inserted again even after an error, because the caller reports the error to the request's reader.
+        // Inserted even after an error, which the caller reports to the request's reader.
         self.requests.insert(id, submission);
         begun
     }

@@ -98,7 +98,6 @@ impl Scheduler {
     }
 }
 
-/// Returns a channel that contains an error.
 fn failed(e: Error) -> Receiver<Result<StateInfo>> {
     let (saved, is_saved) = async_channel::bounded(1);
     let _ = saved.try_send(Err(e));

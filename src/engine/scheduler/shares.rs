@@ -185,7 +185,7 @@ impl Scheduler {
     }
 }
 
-/// Returns the error for a text whose reader is slow, if others need its slots and the memory for swapped texts is full.
+/// The error for a text with a slow reader, if others need its slots and the memory for swapped texts is full.
 fn unread() -> Error {
     Error::new(Kind::Busy, "the answer was ended, because its reader took no text while other requests waited for slots")
         .hint("read the events of a stream as they arrive")

@@ -187,11 +187,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         (self.guesses.n_drafted, self.guesses.n_accepted)
     }
 
-    /// Adds guesses to the unread tokens of the texts in `order`, as many as should make the texts faster. Returns whether any guess was added.
+    /// Adds guesses to the unread tokens of the texts in `order`, if they should save time. Returns whether any guess was added.
     pub(super) fn guess(&mut self) -> bool {
         let Batcher { session, texts, order, guesses, .. } = self;
         let is_wanted = order.iter().any(|&i| texts[i].guessing.is_some());
-        // A step that reads a prompt checks no guesses, because it is long already.
+        // No guesses in a step that reads a prompt: it is long already.
         if !is_wanted || !order.iter().all(|&i| texts[i].is_decoding()) {
             return false;
         }

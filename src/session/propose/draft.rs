@@ -24,7 +24,6 @@ const LEAST: f64 = 0.2;
 /// the same tokens, the draft also guesses sampled tokens.
 pub struct Draft {
     texts: Texts,
-    /// The mean time of a guess in seconds.
     seconds: f64,
     /// The running share of right guesses in all texts.
     right: f64,

@@ -12,7 +12,7 @@ use std::collections::{HashMap, VecDeque};
 const RECENT: usize = 16;
 /// The number of earlier tokens that a draft may read per right guess.
 const EARNED: usize = 8;
-/// Earlier tokens are read at least this many at a time, because a step with one token takes nearly as long as a step with several.
+/// Earlier tokens are read at least this many at a time, because one token takes nearly as long as several.
 const LEAST_READ: usize = 32;
 /// The largest number of earlier tokens that one step reads.
 const MOST_READ: usize = 128;
@@ -54,8 +54,8 @@ struct IdleDraftSlot {
 }
 
 impl Texts {
-    /// Opens a session of `draft` for `n_texts` texts. Each text needs up to three slots: the slot that guesses, its fork and the longer slot. A draft with
-    /// attention has KV cache blocks for only two full contexts per text, because the fork shares the blocks of its slot.
+    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with attention
+    /// has KV cache blocks for two full contexts per text, because the fork shares blocks.
     ///
     /// # Errors
     /// The errors of [`Session::with_idle`].
@@ -89,7 +89,7 @@ impl Texts {
             let unused = if is_right { std::mem::replace(&mut followed.reader.slot, fork) } else { fork };
             self.session.close(unused)?;
         }
-        // After many tokens without guesses, the draft begins again with the last tokens, as in a new text.
+        // After many tokens without guesses, the text counts as new: only its last tokens are read.
         if self.unread(followed.reader, tokens)?.len() > 2 * RECENT && self.make_room() {
             let late = std::mem::replace(&mut followed.reader, self.recent(tokens)?);
             match followed.longer {
@@ -196,8 +196,8 @@ impl Texts {
         }
     }
 
-    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps no slot, because the slot's KV cache
-    /// would take room from running texts.
+    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room from
+    /// running texts.
     pub fn forget(&mut self, key: usize) {
         let Some(Followed { mut tokens, reader, ahead, longer, .. }) = self.texts.remove(&key) else { return };
         let kept = longer.unwrap_or(reader);

@@ -31,8 +31,7 @@ impl Places {
         }
     }
 
-    /// Returns the place after an earlier occurrence of the last tokens: of as many as possible, from 2 to [`LONGEST`]. Among equally long occurrences,
-    /// the latest counts.
+    /// Returns the place after the longest earlier occurrence of the last tokens, from 2 to [`LONGEST`] of them. Among equals, returns the latest.
     fn find(&self, tokens: &[u32]) -> Option<usize> {
         let last = tokens.last_chunk::<2>()?;
         let mut next = self.latest.get(last).copied();

@@ -97,8 +97,7 @@ impl Pace {
         }
     }
 
-    /// Returns the net gain of an offer's first guess, in tokens: the probability that it is right, minus the tokens that steps of `n_rows` tokens would
-    /// give the text in the time of the guess.
+    /// Returns the net gain of an offer's first guess, in tokens: its probability to be right, minus the steps of `n_rows` tokens that the guess delays.
     pub fn gain(&self, offer: &Offer, n_rows: usize) -> f64 {
         offer.right - self.time(n_rows).map_or(0.0, |alone| offer.seconds / alone)
     }
@@ -108,7 +107,7 @@ impl Pace {
         let Base { n_texts, n_rows, room, replays } = base;
         let mut counts = vec![0; offers.len()];
         let mut best = counts.clone();
-        // Guesses need the measured time of a step without guesses for comparison. A stale time is dropped, so a new one is measured first.
+        // The time of a step without guesses must have been measured, again after it has become stale.
         let Some(alone) = self.times.get(n_rows).copied().flatten().and_then(|_| self.time(n_rows)) else { return best };
         let n_texts = n_texts as f64;
         let mut most = GAIN * n_texts / alone;

@@ -26,8 +26,7 @@ pub const COPIED: &str = "\0copied";
 pub const GUARD_MUL: &str = "\0guard_mul";
 /// Inserted before each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// Inserted before each slice. Receives the step. minijinja fails at the smallest integer, so the next larger integer replaces it: a slice with either
-/// step has at most one element.
+/// Inserted before each slice. Receives the step. Replaces the smallest integer, at which minijinja fails, by the next larger one: both take one element.
 pub const STEP: &str = "\0step";
 /// Inserted after each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
