@@ -67,7 +67,7 @@ impl Failure {
         Failure { error: Box::new(self.error.field(name)), ..self }
     }
 
-    /// Replaces the engine's name of the wrong field by `path`, the path of the field in the body. `known` are the names that are replaced; a failure
+    /// Replaces the engine's name of the wrong field by `path`, the path of the field in the body. `known` lists the names that are replaced. A failure
     /// with another field stays unchanged.
     pub fn renamed(mut self, known: &[&str], path: &str) -> Failure {
         let field = self.error.field.as_deref().unwrap_or_default();

@@ -206,8 +206,8 @@ impl Hosted {
         }
     }
 
-    /// Begins to load a model that is unloaded or could not be loaded. Returns false if the model is in another stage; otherwise the caller must call
-    /// [`load_with`](Self::load_with).
+    /// Begins to load a model that is unloaded or could not be loaded. If the result is true, the caller must call [`load_with`](Self::load_with). Returns
+    /// false if the model is in another stage.
     pub fn begin_load(&self) -> bool {
         let mut phase = self.lock();
         let begins = matches!(*phase, Phase::Unloaded | Phase::Failed(_));

@@ -1,8 +1,8 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
 //! Text counts as a call only if it names a declared tool and has a JSON object of arguments, or keys and values in tags. In GLM-4's form, any text
-//! can be the arguments. Everything else stays text; so does a call within other JSON, such as a list with other items. This module does not depend on
-//! the module `chat`.
+//! can be the arguments. Everything else stays text, even a call within other JSON, such as a list with other items. This module does not depend on the
+//! module `chat`.
 
 mod bare;
 mod demand;

@@ -1,5 +1,5 @@
 //! Conversations in messages: for each answer, a template renders the whole history as one prompt. The conversation has a namespace in the engine's
-//! prefix cache, so only the end of a prompt that earlier prompts do not share is prefilled, even after an undo or a switch of branches.
+//! prefix cache. So only the part of a prompt that differs from earlier prompts is prefilled, even after an undo or a switch of branches.
 
 use super::Answer;
 use super::branch::until_broken;

@@ -77,9 +77,9 @@ impl Engine {
     }
 
     /// Opens the slots of an engine without a thread of its own. Returns the engine and a future. The engine works only while the future is polled,
-    /// so run the future as a task: in a browser with `wasm_bindgen_futures::spawn_local`, where the future awaits the device and yields to other
-    /// tasks after each step. Elsewhere, polling the future blocks the thread for a step. The future ends when all handles are dropped and all
-    /// requests are complete.
+    /// so run the future as a task. In a browser, use `wasm_bindgen_futures::spawn_local`: the future awaits the device and yields to other tasks
+    /// after each step. Elsewhere, polling the future blocks the thread for a step. The future ends when all handles are dropped and all requests
+    /// are complete.
     ///
     /// # Errors
     /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if

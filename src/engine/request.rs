@@ -126,7 +126,8 @@ pub struct Request {
     /// If true, the last tokens before `max_tokens` are chosen so that the text satisfies all its rules. If false, a text that
     /// reaches `max_tokens` is cut. `None` selects the default of the rules: see [`Close`](super::Close).
     pub close: Option<bool>,
-    /// The number of continuations of the prompt, 1 to the number of slots; 128 at most in JSON. The seed of continuation `i`, counted from 0, is the request's seed plus `i`.
+    /// The number of continuations of the prompt: 1 to the number of slots, and at most 128 in JSON. The seed of continuation `i`, counted from 0, is
+    /// the request's seed plus `i`.
     pub n: usize,
     /// The number of most likely tokens, 0 to 20, that are reported at each position with their log-probabilities. The sampled token is always
     /// reported, too. `None` reports no log-probabilities.

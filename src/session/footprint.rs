@@ -114,7 +114,7 @@ impl Footprint {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes of the experts of the last `n` layers of `layers` that have experts, and which of these bytes are mapped and which are idle.
+    /// Returns the bytes of experts in the last `n` of those `layers` that have experts: all bytes, the mapped bytes and the idle bytes.
     pub fn experts(&self, layers: Range<usize>, n: usize) -> ExpertBytes {
         let mut sum = ExpertBytes::default();
         for layer in self.layers[layers].iter().rev().filter(|l| l.experts > 0).take(n) {

@@ -391,8 +391,8 @@ impl Text {
         self.guessing.is_some() && (1..=MOST_BEHIND).contains(&n) && self.is_live() && !self.is_stuck && !is_busy && is_quick
     }
 
-    /// Returns whether the device can sample the next tokens. A step in which it samples returns neither logits nor hidden states, and does not
-    /// handle the end of a prompt. Such a step cannot stop where a slot will be forked.
+    /// Returns whether the device can sample the next tokens. A step in which the device samples returns no logits or hidden states, does not handle
+    /// the end of a prompt, and cannot stop where a slot will be forked.
     pub(super) fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
         self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.needs_host()

@@ -219,8 +219,8 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens; if slots can be rewound,
-    /// also entries whose tokens are a prefix of `tokens`. Closes the slot without an entry if the cache is off, if there are fewer than `FEWEST`
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. If slots can be rewound, also
+    /// removes entries whose tokens are a prefix of `tokens`. Closes the slot without an entry if the cache is off, if there are fewer than `FEWEST`
     /// tokens, or if a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {

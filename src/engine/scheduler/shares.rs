@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use web_time::Instant;
 
-/// How long a text has its slot before it gives the slot up to a namespace that has less than its share.
+/// A text has its slot for this time before a namespace below its share can take the slot.
 const HOLD: Duration = Duration::from_millis(250);
-/// How long a text has its slot before it gives the slot up to a namespace without slots, if there are fewer slots than namespaces or if the waiting
-/// request needs more slots than its share.
+/// A text has its slot for this time before a namespace without slots can take the slot in other cases: there are fewer slots than namespaces, or the
+/// waiting request needs more slots than the share.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The request or text that gets slots next.

@@ -25,7 +25,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Sets the number of steps of the next submission, from the time `took` of a submission of `n` steps. The new number is at most twice `n`.
+    /// Sets the number of steps of the next submission, after a submission of `n` steps took the time `took`. The new number is at most twice `n`.
     fn learn(&mut self, n: usize, took: Duration) {
         let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
         self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));

@@ -12,7 +12,7 @@ use crate::session::{Model, Session, caught};
 use std::borrow::{Borrow, BorrowMut};
 use web_time::Instant;
 
-/// After this many steps without a guess, a proposer that takes time is tried again; after twice as many if the last try was wrong, and so on.
+/// After this many steps without a guess, a proposer that takes time is tried again. Each further wrong try doubles the number.
 const TRY_AGAIN: usize = 64;
 /// The largest number of such doublings.
 const MOST_DOUBLINGS: u32 = 4;

@@ -20,8 +20,8 @@ const OF_STEP: f64 = 0.05;
 /// The least share of right guesses that a new text expects. So a draft that was useless for earlier texts is tried again.
 const LEAST: f64 = 0.2;
 
-/// Guesses with a draft model. The draft draws with a copy of the text's own sampler, and so with the same random numbers: where both models expect
-/// the same tokens, the draft also guesses sampled tokens.
+/// Guesses with a draft model. The draft draws with a copy of the text's sampler, and so with the same random numbers. Where both models expect the same
+/// tokens, the draft also guesses randomly drawn tokens right.
 pub struct Draft {
     texts: Texts,
     seconds: f64,
