@@ -242,7 +242,7 @@ impl Hosted {
             Phase::Unloaded => Err(Failure::unavailable("model_loading", format!("the model {} is not loaded", self.name))),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
             Phase::Failed(e) => {
-                // Callers must not learn the paths of the server. Its log has the whole error.
+                // Leaves out the place, because callers must not learn paths of the server. The log has the whole error.
                 let text = format!("the model {} could not be loaded: {}", self.name, e.message);
                 Err(Failure { retry_after: None, ..Failure::from(Error::device(text)) })
             }
@@ -281,7 +281,7 @@ impl Hosted {
 pub struct Losses(Mutex<Option<Instant>>);
 
 impl Losses {
-    /// Records a loss. Returns whether the device may be opened again.
+    /// Records a loss of the device. Returns whether the device may be opened again.
     pub fn may_reopen(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = last.is_none_or(|at| at.elapsed() > FORGIVEN_AFTER);

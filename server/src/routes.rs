@@ -158,8 +158,8 @@ fn aliases() -> Router<Arc<App>> {
         .route("/v1/health", get(operation::health))
 }
 
-/// Removes slashes at the end of the path and additional slashes at its beginning. Returns `None` if the path has none. Clients send such paths if the
-/// server's address in their settings ends with a slash.
+/// Removes slashes at the end of the path and additional slashes at its beginning, or returns `None` if the path has neither. Clients send such paths
+/// if the server's address in their settings ends with a slash.
 pub fn meant(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let meant = format!("/{}", path.trim_matches('/'));

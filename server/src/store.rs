@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wingbeat::error::{Error, Result};
 
-/// The end of the name of a damaged file. Nothing reads such a file. Its owner can repair it and give it its old name.
+/// The end of the name of a damaged file, which the server does not read. The owner can repair the file and rename it back.
 pub const DAMAGED: &str = ".damaged";
 /// The age from which a temporary file counts as left behind.
 const OLD: Duration = Duration::from_secs(3600);

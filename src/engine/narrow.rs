@@ -8,7 +8,7 @@ use crate::session::{Limits, Model};
 
 /// The maximum number of forbidden texts.
 const MAX_WORDS: usize = 256;
-/// The maximum size of a list of texts, in bytes. Each byte of a text is compared with all of them.
+/// The maximum size of a list of texts, in bytes. Each byte of a continuation is compared with all these texts.
 const MAX_BYTES: usize = 16 << 10;
 
 /// Returns the constraint `rules`, narrowed by the lists of the request.

@@ -329,7 +329,7 @@ impl Preparer {
     /// positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // The prompts of later requests need not end as this one does.
+        // A later prompt may end with another role, so `continue_final_message` does not apply.
         let request = &Request { continue_final_message: None, input: Input::Tokens(Vec::new()), ..request.clone() };
         // A model that can be rewound continues from any token, so no positions are needed.
         if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {

@@ -129,7 +129,7 @@ impl Scheduler {
             self.report();
             match self.can_step() {
                 true => self.step().await,
-                // All continuations are paused, are being drawn, or wait for their state files.
+                // No continuation can step: each is paused, is being drawn, or waits for its state file.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }

@@ -130,7 +130,7 @@ impl Footprint {
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let (own, streamed) = self.layers[layers.clone()].split_at(resident.min(layers.len()));
         let largest = streamed.iter().map(|l| l.weights - l.table).max().unwrap_or(0);
-        // If a streamed layer has a table, no table is on the device.
+        // If a layer with a table is streamed, all tables stay in host memory.
         let in_host = streamed.iter().any(|l| l.table > 0);
         let tables = if in_host { own.iter().map(|l| l.table).sum() } else { 0 };
         DeviceBytes {

@@ -14,7 +14,7 @@ const LEAST_SAVED: usize = 32;
 /// How likely a continuation is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Likelihood {
-    /// The sum of the log-probabilities of its tokens, natural logarithms.
+    /// The sum of the log-probabilities (natural) of the continuation's tokens.
     pub logprob: f64,
     /// True if each token of the continuation is the most likely token at its place.
     pub is_greedy: bool,

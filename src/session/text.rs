@@ -1,5 +1,5 @@
-//! One text that is generated in a slot: its spec, what its slot must still read, what it has said, and what ends it. A [`Batcher`](super::Batcher)
-//! owns all running texts, whatever they are for: answers, turns of conversations, vectors, scores.
+//! One text that is generated in a slot: its settings, the unread tokens, the text so far, and the conditions that end it. A
+//! [`Batcher`](super::Batcher) owns all running texts, for answers, turns of conversations, vectors and scores.
 
 mod draw;
 mod guessing;

@@ -51,7 +51,7 @@ impl Scheduler {
         firsts.min_by_key(share)
     }
 
-    /// Returns the texts and requests that can use slots now, each with its namespace and its number of slots. Within a namespace, the first one
+    /// Returns the texts and requests that can use slots now, each with its namespace and its number of slots. Within a namespace, the first entry
     /// gets slots first. Leaves out requests whose readers are slow.
     fn ready(&self) -> impl Iterator<Item = (&str, CandidateKind, usize)> {
         let swapped = self.batcher.swapped().filter_map(|(job, n_slots)| {

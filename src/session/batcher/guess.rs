@@ -1,5 +1,5 @@
-//! Speculation: a step also reads guesses of the next tokens, and the host samples after each of them as long as they are right. So one step can yield
-//! several tokens, and each token is sampled exactly as without guesses.
+//! Speculation: a step also reads guesses of the next tokens, and the host samples after each guess as long as the guesses are right. So one step can
+//! yield several tokens, and each token is sampled exactly as without guesses.
 
 use super::step::{EventSink, Hear};
 use super::{Batcher, TextId};

@@ -63,7 +63,7 @@ impl Draft {
                 wishes.iter_mut().zip(&mut samplers).filter(|(wish, _)| wish.guesses.len() == n_guessed && n_guessed < wish.most)
             {
                 let Some(logits) = texts.logits(wish.key())? else { continue };
-                // Settings that exclude every token are reported when the text itself is sampled.
+                // If the settings exclude every token, sampling the text itself reports the error.
                 let Ok(guess) = sampler.sample(logits) else { continue };
                 if wish.text.stop_ids.contains(&guess) {
                     continue;

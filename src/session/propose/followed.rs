@@ -259,7 +259,7 @@ mod tests {
         assert_eq!(read(&mut texts, 0, &tokens[..205]), [205 - MOST_READ - 4 * EARNED], "the longer slot has caught up");
         assert_eq!(texts.logits(0).unwrap().unwrap(), whole(&texts, &tokens[..205]));
         assert_eq!(texts.session.n_free(), 2);
-        // After a long time without guesses, the last tokens come first again.
+        // After a long time without guesses, the draft reads only the last tokens again.
         assert_eq!(read(&mut texts, 0, &tokens[..290]), [RECENT]);
         texts.earn(0, 20);
         assert_eq!(read(&mut texts, 0, &tokens[..291]), [291 - 205]);
