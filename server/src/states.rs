@@ -379,9 +379,9 @@ fn header_tokens(content: &[u8]) -> Option<usize> {
     header["__metadata__"]["n_tokens"].as_str()?.parse().ok()
 }
 
-/// The largest magnitude of a number in an uploaded state. A norm squares the numbers that follow from the state, in f32.
+/// The largest magnitude of a number in an uploaded state. A norm squares numbers that are computed from the state, and f32 must not overflow.
 const LARGEST: f32 = 1e15;
-/// A number in the states of RWKV-4 that have seen no token: the exponent of a weight of zero.
+/// An allowed exception: the exponent of a zero weight, in a state of RWKV-4 before its first token.
 const NO_WEIGHT: f32 = -1e30;
 
 /// Checks that a model can compute with all numbers of a state's file.

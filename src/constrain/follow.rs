@@ -100,7 +100,7 @@ impl Ids {
         let factory = &self.factory;
         let compile =
             || factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone());
-        // A browser has no threads, and a rule that is nested too deep stops its module.
+        // A browser has no thread with a larger stack, so a rule that is nested too deep stops its module.
         let parser = match cfg!(target_arch = "wasm32") {
             true => Ok(compile()),
             false => std::thread::scope(|scope| {

@@ -102,7 +102,7 @@ impl Model {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
-        // A browser makes and reads no importance matrices. This condition leaves the code out of its module.
+        // A browser makes and reads no importance matrices, so this condition leaves the code out of its module.
         let (mut file_places, mut importance) = (FilePlaces::new(), None);
         if cfg!(not(target_family = "wasm")) {
             file_places = self::file_places(definition.checkpoint.as_ref());
