@@ -16,7 +16,7 @@ pub fn can_think(engine: &Engine) -> bool {
     can_choose(engine, Thinking::On, None)
 }
 
-/// Returns the names of the choices of thoughts that the model's own chat format offers. Of choices with the same prompt, only the first.
+/// Returns the names of the choices of thoughts that the model's own chat format offers. Leaves out a choice with the same prompt as an earlier one.
 pub fn thinking_choices(engine: &Engine) -> Vec<&'static str> {
     let mut found: Vec<(&'static str, Vec<u32>)> = Vec::new();
     for name in Thinking::names() {

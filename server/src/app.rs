@@ -36,7 +36,7 @@ pub struct App {
     /// The error with which the server ends. `has_failed` signals that the error is set.
     pub fatal: Mutex<Option<Error>>,
     pub has_failed: Notify,
-    /// The warnings about fields of requests that the log has.
+    /// The warnings about fields of requests that are in the log already.
     pub logged_warnings: Mutex<BTreeSet<String>>,
 }
 

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wingbeat::error::Error;
 
-/// Bytes that all requests may hold together, and that the requests of one key may hold.
+/// Limits the bytes that requests hold: all requests together, and the requests of each key.
 pub struct Budget {
     all: usize,
     per_key: usize,
@@ -54,8 +54,8 @@ impl Claim {
         self.set(self.n_bytes() + n_bytes)
     }
 
-    /// Changes the number of bytes. More bytes than the part of one key count as this part, so a caller may send a body of any allowed size while it
-    /// holds nothing else.
+    /// Changes the number of bytes. A number above the limit of one key counts as this limit, so that a caller without other requests may send a body of
+    /// any allowed size.
     ///
     /// # Errors
     /// 429 if the budget of the key or of the server has no room. The number then stays the same.
@@ -109,7 +109,7 @@ mod tests {
         a.set(30).unwrap();
         c.set(15).unwrap();
         drop((a, more));
-        // A large body counts as the part of one key, if the key holds nothing else.
+        // A large body counts as the limit of one key, so it is accepted if the key holds nothing else.
         b.set(0).unwrap();
         b.set(1000).unwrap();
         assert_eq!((b.n_bytes(), budget.lock().all), (50, 65));

@@ -67,7 +67,7 @@ impl Failure {
         Failure { error: Box::new(self.error.field(name)), ..self }
     }
 
-    /// Replaces the engine's name of the wrong field by `path`, the path of the field in the body. `known` are the names that are replaced; a failure
+    /// Replaces the engine's name of the wrong field by `path`, the path of the field in the body. `known` lists the names that are replaced. A failure
     /// with another field stays unchanged.
     pub fn renamed(mut self, known: &[&str], path: &str) -> Failure {
         let field = self.error.field.as_deref().unwrap_or_default();
@@ -102,8 +102,8 @@ impl Failure {
         field.map_or_else(|| code.to_owned(), |field| format!("{code} {field}"))
     }
 
-    /// Returns the text for the client, which begins with the wrong field: many clients show only this text. Leaves out the place of a server's error,
-    /// because this place can be a path on the server.
+    /// Returns the text for the client. The text begins with the name of the wrong field, because many clients show only the text. Leaves out the place of
+    /// a server's error, because this place can be a path on the server.
     pub fn message(&self) -> String {
         let Error { message, hint, place, .. } = &*self.error;
         let place = place.as_ref().filter(|_| !self.status.is_server_error()).map(|place| format!("{place}: ")).unwrap_or_default();

@@ -66,8 +66,8 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 pub struct Hosted {
     pub name: String,
     pub task: ServedTask,
-    /// The model whose engine this model uses, if this model is another model with a tuned initial state. The initial state has the name of this model
-    /// in the engine.
+    /// The model whose engine this model shares, if this model only adds a tuned initial state to it. In the engine, the initial state has the name of this
+    /// model.
     pub base: Option<Arc<Hosted>>,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
@@ -174,7 +174,7 @@ impl Hosted {
         result
     }
 
-    /// Says that the model could read longer prompts than it is served with.
+    /// Logs a warning if the model was trained for a longer context than the server gives it.
     fn note_context(&self, engine: &Engine) {
         let model = engine.model();
         if let (Some(served), Some(trained)) = (model.context(), model.facts().context)
@@ -187,12 +187,12 @@ impl Hosted {
         }
     }
 
-    /// Notes that a request uses the model.
+    /// Records that a request uses the model now.
     pub fn touch(&self) {
         *self.used.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
     }
 
-    /// Returns whether a request for the model gets an answer, at least after the model has loaded for it.
+    /// Returns whether the model can answer a request: it is ready, or loads on its first use.
     pub fn takes_requests(&self) -> bool {
         self.base.as_ref().map_or(self.is_lazy, |base| base.is_lazy) || self.stage() == Stage::Ready
     }
@@ -206,8 +206,8 @@ impl Hosted {
         }
     }
 
-    /// Begins to load a model that is unloaded or could not be loaded. Returns false if the model is in another stage; otherwise the caller must call
-    /// [`load_with`](Self::load_with).
+    /// Begins to load a model that is unloaded or could not be loaded. If the result is true, the caller must call [`load_with`](Self::load_with). Returns
+    /// false if the model is in another stage.
     pub fn begin_load(&self) -> bool {
         let mut phase = self.lock();
         let begins = matches!(*phase, Phase::Unloaded | Phase::Failed(_));
@@ -217,7 +217,7 @@ impl Hosted {
         begins
     }
 
-    /// Takes the model out of memory if it has no requests and no request has used it for `time`. Returns its engine.
+    /// Unloads the model if it has no requests and no request has used it for `time`. Returns its engine: dropping it frees the memory.
     pub fn unload_if_idle(&self, time: Duration) -> Option<Engine> {
         let mut phase = self.lock();
         let Phase::Ready(engine, _) = &*phase else { return None };
@@ -242,7 +242,7 @@ impl Hosted {
             Phase::Unloaded => Err(Failure::unavailable("model_loading", format!("the model {} is not loaded", self.name))),
             Phase::Loading => Err(Failure::unavailable("model_loading", format!("the model {} is being loaded", self.name))),
             Phase::Failed(e) => {
-                // Callers must not learn the paths of the server. Its log has the whole error.
+                // Leaves out the place, because callers must not learn paths of the server. The log has the whole error.
                 let text = format!("the model {} could not be loaded: {}", self.name, e.message);
                 Err(Failure { retry_after: None, ..Failure::from(Error::device(text)) })
             }
@@ -281,7 +281,7 @@ impl Hosted {
 pub struct Losses(Mutex<Option<Instant>>);
 
 impl Losses {
-    /// Records a loss. Returns whether the device may be opened again.
+    /// Records a loss of the device. Returns whether the device may be opened again.
     pub fn may_reopen(&self) -> bool {
         let mut last = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let is_first = last.is_none_or(|at| at.elapsed() > FORGIVEN_AFTER);

@@ -40,7 +40,7 @@ impl App {
         }
     }
 
-    /// Loads a model. If memory is short, idle models leave it, and the model is loaded again.
+    /// Loads a model. If memory is short, unloads idle models and tries again.
     pub fn load_now(&self, model: &Arc<Hosted>) {
         log::info!("model {}: loading", model.name);
         match model.load_with(|| self.unload_others(model)) {
@@ -49,7 +49,7 @@ impl App {
         }
     }
 
-    /// Takes all other idle models out of memory. Returns false if no model was idle.
+    /// Unloads all idle models except `kept`. Returns false if no other model was idle.
     fn unload_others(&self, kept: &Arc<Hosted>) -> bool {
         let others = self.roots().filter(|model| !Arc::ptr_eq(model, kept));
         let engines: Vec<Engine> = others.filter_map(|model| model.unload_if_idle(Duration::ZERO)).collect();
@@ -57,7 +57,7 @@ impl App {
         !engines.is_empty()
     }
 
-    /// Takes models out of memory that no request has used for `keep_alive`. Runs until the server ends.
+    /// Unloads models that no request has used for the time `keep_alive`. Runs until the server ends.
     pub async fn unload_idle(self: Arc<Self>) {
         let Some(keep_alive) = self.options.keep_alive else { return };
         loop {

@@ -1,5 +1,5 @@
-//! Recordings: answers that survive their connection. The server reads such an answer to its end and keeps its events, and a client that comes back
-//! reads on from the last event it has seen.
+//! Recordings: answers that survive their connection. The server reads such an answer to its end and keeps its events. A client that reconnects
+//! continues after the last event that it has seen.
 
 use super::budget::Claim;
 use super::failure::Answer;
@@ -18,9 +18,9 @@ const KEPT: Duration = Duration::from_secs(600);
 const PATIENCE: Duration = Duration::from_secs(300);
 /// The most recordings of one key.
 const MOST: usize = 64;
-/// The most bytes of one recording. Beyond that, its oldest events are dropped.
+/// The most bytes of one recording. A longer recording loses its oldest events.
 const MAX_BYTES: usize = 8 << 20;
-/// The most bytes of all complete recordings of one key. Beyond that, the recordings that ended first are removed.
+/// The most bytes of all complete recordings of one key. If they have more bytes, the recordings that ended first are removed.
 const MAX_KEPT_BYTES: usize = 32 << 20;
 
 /// One event of a stream.
@@ -64,7 +64,7 @@ impl Recordings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the recording of an answer with this id, and removes recordings whose time is over. `claim` becomes the memory of the events.
+    /// Begins the recording of an answer with this id, and removes expired recordings. `claim` becomes the memory of the events.
     pub fn begin(&self, namespace: &str, id: &str, claim: Claim) -> Arc<Recording> {
         self.sweep();
         let mut all = self.lock();
@@ -94,7 +94,7 @@ impl Recordings {
         recording
     }
 
-    /// Removes recordings whose time is over.
+    /// Removes expired recordings.
     fn sweep(&self) {
         self.lock().retain(|_, recording| !recording.is_over());
     }
@@ -105,7 +105,7 @@ impl Recordings {
         self.sweep();
     }
 
-    /// Returns the recording with this id. Returns `None` if the key has no such recording, or if its time is over.
+    /// Returns the recording with this id. Returns `None` if the key has no such recording, or if the recording has expired.
     pub fn get(&self, namespace: &str, id: &str) -> Option<Arc<Recording>> {
         self.sweep();
         self.lock().get(&(namespace.into(), id.into())).cloned()
@@ -131,7 +131,7 @@ impl Recording {
         self.lock().ended.is_some_and(|ended| ended.elapsed() > KEPT)
     }
 
-    /// Keeps an event. If there is no room for it, drops the oldest events. Returns false if the answer must stop, because nobody reads it or a caller
+    /// Appends an event. Drops the oldest events if the memory is full. Returns false if the answer must stop because nobody reads it, or because a caller
     /// has stopped it.
     pub fn push(&self, event: StreamEvent) -> bool {
         let mut buffered = self.lock();
@@ -153,7 +153,7 @@ impl Recording {
         goes_on
     }
 
-    /// Notes that no event follows.
+    /// Records the end of the answer: no further event follows.
     pub fn end(&self) {
         self.lock().ended.get_or_insert_with(Instant::now);
         self.changed.notify_waiters();
@@ -229,7 +229,7 @@ pub fn last_seen(headers: &axum::http::HeaderMap, query: &str) -> Answer<usize> 
     text.trim().parse().map_err(|_| found())
 }
 
-/// Returns the failure for a recording that does not exist, or whose time is over.
+/// Returns the failure for a recording that is unknown or has expired.
 pub fn unknown(id: &str) -> super::failure::Failure {
     let e = Error::input(format!("unknown or expired answer {:?}", short(id, 100)));
     let e = e.hint("only answers to requests with `stream` and `resumable` are kept, for 10 minutes after their end");

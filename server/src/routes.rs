@@ -124,7 +124,7 @@ fn endpoints() -> Vec<Endpoint> {
 /// Returns the router of a server.
 pub fn router(app: &Arc<App>) -> Router {
     let endpoints = endpoints();
-    // Made once: anybody may ask for it, without a key.
+    // Built once: any client can request the description, even without a key.
     let description = Bytes::from(document(&endpoints).to_string());
     let routes = endpoints.into_iter().fold(Router::new(), |routes, endpoint| routes.route(endpoint.path, endpoint.handler));
     let routes = routes
@@ -158,8 +158,8 @@ fn aliases() -> Router<Arc<App>> {
         .route("/v1/health", get(operation::health))
 }
 
-/// Returns the path that a client means: without slashes at its end, and without an empty part at its beginning. Clients write such paths when the
-/// address of the server ends with a slash.
+/// Removes slashes at the end of the path and additional slashes at its beginning, or returns `None` if the path has neither. Clients send such paths
+/// if the server's address in their settings ends with a slash.
 pub fn meant(uri: &Uri) -> Option<Uri> {
     let path = uri.path();
     let meant = format!("/{}", path.trim_matches('/'));

@@ -24,7 +24,7 @@ use wingbeat::error::{Error, Kind, Result};
 
 /// How often the server checks whether it should end.
 const TICK: Duration = Duration::from_millis(50);
-/// The time after the grace in which states are stored and clients take the last bytes of their responses.
+/// After the grace period, connections have this time to store states and to send the last bytes of their responses.
 const LAST: Duration = Duration::from_secs(5);
 
 /// The longest time that a client may leave a response unread. An unread response occupies slots.

@@ -33,8 +33,8 @@ pub struct States {
     writing: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-/// A state that the engine has under a temporary name. Dropping it deletes the state, unless the state has been renamed: after an error, or when the
-/// client has left.
+/// A state that the engine has under a temporary name. Dropping this guard deletes the state, for example after an error or when the client has left.
+/// A renamed state stays.
 struct Temporary<'a> {
     engine: &'a Engine,
     namespace: &'a str,
@@ -97,10 +97,10 @@ impl States {
         Ok(true)
     }
 
-    /// Returns the failure for a stored state that cannot be read. Renames the file if it is damaged, and deletes it if it belongs to a response: the
-    /// response has its text.
+    /// Returns the failure for a stored state that cannot be read. Renames a damaged file, or deletes it if it belongs to a response, because the response
+    /// has its text.
     async fn unreadable(&self, folder: &str, name: &str, version: &FileVersion, mut e: Error) -> Failure {
-        // The place is the name under which the engine read the file, and hints name functions of the library.
+        // A client cannot use these fields: the place is a name within the engine, and the hint names functions of the library.
         (e.place, e.field, e.hint) = (None, None, None);
         if !is_damaged(&e) {
             return e.into();
@@ -131,8 +131,8 @@ impl States {
         }
     }
 
-    /// Gives the engine's state `new` the name `name`, of which the storage has the version `version`. Both happen under one lock: otherwise the
-    /// engine could have the content of one request and the version of another.
+    /// Renames the engine's state `new` to `name`, and records that its content is `version` of the stored file. Does both under one lock: otherwise, the
+    /// engine could have the content of one request, and `held` the version of another.
     fn hold(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, version: FileVersion) -> Answer<()> {
         let key = (engine.id(), folder(engine, caller), file(name)?);
         let mut held = self.held();
@@ -142,7 +142,7 @@ impl States {
         }
         match engine.rename_state(&caller.namespace, new, name) {
             true => held.insert(key, version),
-            // Other states have displaced it.
+            // Other states have displaced `new` from the engine's memory.
             false => held.remove(&key),
         };
         Ok(())
@@ -311,7 +311,7 @@ fn file(name: &str) -> Answer<String> {
     Ok(format!("{name}{EXTENSION}"))
 }
 
-/// Checks that a name can be the name of a new state of a caller.
+/// Checks that a caller may give this name to a new state.
 ///
 /// # Errors
 /// 400 that names `field` if the name is not valid, or belongs to a response.
@@ -328,7 +328,7 @@ fn refused(mut e: Error) -> Failure {
     if !matches!(e.kind, Kind::File | Kind::Model | Kind::Input) {
         return e.into();
     }
-    // The file's name means nothing to the caller, and hints name functions of the library. So both are replaced.
+    // A caller cannot use these fields: the place is a name within the engine, and the hint names functions of the library.
     (e.place, e.field, e.hint) = (None, None, None);
     let e = e.hint("upload a file that this server, or `wingbeat generate`, saved with the same weights");
     Failure::new(StatusCode::BAD_REQUEST, "invalid_state", e)
@@ -364,8 +364,8 @@ impl States {
     }
 }
 
-/// Returns whether a stored file keeps its bytes when the new file `file` needs room. Files of responses and damaged files can be deleted, and an
-/// older file with the name `file` is replaced.
+/// Returns whether a stored file must stay when the new file `file` needs room. Files of responses and damaged files can be deleted, and an older file
+/// with the name `file` is replaced.
 fn is_fixed(stored: &Stored, file: &str) -> bool {
     stored.name != file && !stored.name.starts_with(OF_RESPONSES) && !stored.name.ends_with(DAMAGED)
 }
@@ -379,9 +379,9 @@ fn header_tokens(content: &[u8]) -> Option<usize> {
     header["__metadata__"]["n_tokens"].as_str()?.parse().ok()
 }
 
-/// The largest magnitude of a number in an uploaded state. A norm squares the numbers that follow from the state, in f32.
+/// The largest magnitude of a number in an uploaded state. A norm squares numbers that are computed from the state, and f32 must not overflow.
 const LARGEST: f32 = 1e15;
-/// A number in the states of RWKV-4 that have seen no token: the exponent of a weight of zero.
+/// An allowed exception: the exponent of a zero weight, in a state of RWKV-4 before its first token.
 const NO_WEIGHT: f32 = -1e30;
 
 /// Checks that a model can compute with all numbers of a state's file.

@@ -12,17 +12,17 @@ use std::sync::Arc;
 use std::time::Duration;
 use wingbeat::error::{Error, Result};
 
-/// The end of the name of a damaged file. Nothing reads such a file. Its owner can repair it and give it its old name.
+/// The end of the name of a damaged file, which the server does not read. The owner can repair the file and rename it back.
 pub const DAMAGED: &str = ".damaged";
 /// The age from which a temporary file counts as left behind.
 const OLD: Duration = Duration::from_secs(3600);
 
-/// A storage of files.
+/// Files in memory, in a folder or in an object store.
 #[derive(Debug, Clone)]
 pub struct Store {
     inner: Arc<dyn ObjectStore>,
     root: Path,
-    /// The folder, if the storage is one.
+    /// The path if the files are in a folder, otherwise `None`.
     local: Option<PathBuf>,
     pub traffic: Traffic,
 }
@@ -280,8 +280,8 @@ fn found<T>(result: object_store::Result<T>) -> Result<Option<T>> {
     }
 }
 
-/// Converts an error of the storage. The error's text can contain a path on the server. So this text becomes the place of the new error, and only the
-/// log shows it.
+/// Converts an error of the storage. Its text can contain a path on the server. So the text becomes the place of the new error: only the log shows
+/// places.
 fn failed(e: object_store::Error) -> Error {
     Error::file("the storage of states failed").at(e)
 }

@@ -32,11 +32,11 @@ pub struct SessionStates {
 }
 
 impl SessionStates {
-    /// Returns the names for a model. A session of a model with a tuned initial state has a state of its own, whose name ends with the digest of the
-    /// initial state, because the session can also be one of other models.
+    /// Returns the names for a model. If the model has a tuned initial state, the names of a session's states end with the digest of the initial state:
+    /// other models may have a session with the same id.
     ///
     /// # Errors
-    /// 400 if the name of the session is too long for that.
+    /// 400 if the id of the session is too long for a name with the digest.
     fn of(&self, model: &Hosted, engine: &Engine) -> Answer<SessionStates> {
         const MOST: usize = 80;
         let mut states = self.clone();
@@ -141,7 +141,7 @@ impl Ticket {
         for attempt in 0.. {
             let Some(request) = again.as_mut().filter(|_| generation.as_ref().is_err_and(is_unknown_state)) else { break };
             let Some(name) = &request.state else { break };
-            // The engine's own error lists temporary names.
+            // The engine's own error is not returned, because it lists temporary names.
             if attempt == MAX_ATTEMPTS {
                 return Err(in_field(Failure::unavailable("out_of_memory", "other states displace this state from memory")));
             }

@@ -1,5 +1,5 @@
-//! The open connections. If there is no place for another, the connection that has been idle for longest and has shown no key closes. So connections
-//! that only wait cannot keep a caller with a key out.
+//! The open connections. If a new connection finds no place, the oldest idle connection without a key closes. So idle connections cannot keep a caller
+//! with a key out.
 
 use axum::body::{Body, Bytes, HttpBody};
 use axum::response::Response;
@@ -43,13 +43,13 @@ impl Visitors {
         Arc::new(Visitors { places: Arc::new(Semaphore::new(most)), all: Mutex::default() })
     }
 
-    /// Waits for a place. If all are taken, asks an idle connection without a key to leave.
+    /// Waits for a place. If all places are taken, asks an idle connection without a key to leave.
     pub async fn enter(self: Arc<Visitors>) -> ConnectionPermit {
         let permit = match self.places.clone().try_acquire_owned() {
             Ok(permit) => Some(permit),
             Err(_) => loop {
                 self.make_room();
-                // A connection that is asked to leave may be busy by then, so another is asked after a while. No code closes the semaphore.
+                // A connection that is asked to leave may be busy by then, so another connection is asked after `PATIENCE`. No code closes the semaphore.
                 match tokio::time::timeout(PATIENCE, self.places.clone().acquire_owned()).await {
                     Ok(permit) => break permit.ok(),
                     Err(_) => continue,
@@ -76,17 +76,17 @@ impl Visitor {
         is_free && self.n_requests.load(Ordering::SeqCst) == 0
     }
 
-    /// Returns when the connection should close because another needs its place.
+    /// Waits until the connection should close because another connection needs its place.
     pub async fn asked_to_leave(&self) {
         self.leave.notified().await;
     }
 
-    /// Notes that a request has shown a key.
+    /// Records that a request had a valid key, so that the connection is never asked to close.
     pub fn show_key(&self) {
         self.has_key.store(true, Ordering::SeqCst);
     }
 
-    /// Notes that a request has arrived, until the result is dropped.
+    /// Counts an open request until the result is dropped. Until then, the connection is not asked to close.
     pub fn begin(self: &Arc<Visitor>) -> OpenRequest {
         self.n_requests.fetch_add(1, Ordering::SeqCst);
         OpenRequest(self.clone())

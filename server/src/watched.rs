@@ -25,7 +25,7 @@ impl Watched {
         Watched(Arc::new(stream))
     }
 
-    /// Returns a second after the client has closed its end, even if bytes from before are unread.
+    /// Waits until one second after the client has closed its end, even if earlier bytes are unread.
     pub async fn left(self) {
         // After an error, reading and writing fail, too, which ends the connection.
         while self.0.ready(Interest::READABLE).await.is_ok_and(|ready| !ready.is_read_closed()) {

@@ -47,8 +47,8 @@ impl WorkerPools {
         work: impl FnOnce() -> Result<T, E> + Send + 'static,
     ) -> Result<T, E> {
         let pool = if n_bytes <= QUICK_BYTES { &self.quick } else { &self.large };
-        // The permits move into the work, so a client that leaves does not free them early. An error would mean that a semaphore is closed, which no
-        // code does.
+        // The permits move into the work, so a client that leaves does not free them early. Acquiring a permit fails only if the semaphore is closed, and no
+        // code closes it.
         let own = pool.of(namespace).acquire_owned().await;
         let any = pool.all.clone().acquire_owned().await;
         blocking(move || {

@@ -28,7 +28,7 @@ impl Form for KeyedForm {
     }
 }
 
-/// Reads the call at the beginning of a text. Also returns the number of bytes that it takes.
+/// Reads the call at the beginning of a text. Also returns the number of bytes of the call.
 fn call(text: &str, is_end: bool, declared: &Declared) -> Result<(ToolCall, usize), FormReading> {
     let rest = after(text, OPEN, is_end)?;
     let Some((name, _)) = rest.split_once('<') else {

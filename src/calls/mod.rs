@@ -1,8 +1,8 @@
 //! Tool calls in answers: the forms in which models write calls, and the texts of calls that a request demands.
 //!
 //! Text counts as a call only if it names a declared tool and has a JSON object of arguments, or keys and values in tags. In GLM-4's form, any text
-//! can be the arguments. Everything else stays text; so does a call within other JSON, such as a list with other items. This module does not depend on
-//! the module `chat`.
+//! can be the arguments. Everything else stays text, even a call within other JSON, such as a list with other items. This module does not depend on the
+//! module `chat`.
 
 mod bare;
 mod demand;
@@ -43,7 +43,7 @@ pub enum FormReading {
     Text,
     /// More text is needed to decide.
     More,
-    /// The calls, and the number of bytes that they take.
+    /// The calls, and the number of bytes of their text.
     Calls(Vec<ToolCall>, usize),
     /// A call without an end mark: the name of the tool, and the number of bytes before the arguments. The arguments are the rest of the text.
     Begins(String, usize),

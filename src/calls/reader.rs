@@ -22,7 +22,7 @@ pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
-    /// The JSON value that the text is in. It is no call, so nothing in it is one: a call taken out of it would leave a piece of JSON as text.
+    /// The JSON value around the next text, if this value is no call. Calls within it stay text, because the rest would be broken JSON.
     within: Option<JsonValue>,
 }
 

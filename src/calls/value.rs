@@ -29,9 +29,9 @@ enum Place {
 /// How far a text continues a JSON value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
-    /// To the end of the text, and perhaps beyond.
+    /// The whole text belongs to the value, which is not complete.
     All,
-    /// This number of bytes. The value is complete, or what follows is not JSON.
+    /// This number of bytes belongs to the value. After them, the value is complete or the text is not JSON.
     To(usize),
 }
 
@@ -57,7 +57,7 @@ impl JsonValue {
     fn next(&mut self, byte: u8) -> Option<Place> {
         let is_object = self.open.last() == Some(&b'}');
         match (self.place, byte) {
-            // JSON has line breaks in strings as escapes only.
+            // A string may contain control characters, such as line breaks, only as escapes.
             (Place::String { .. }, 0..0x20) => None,
             (Place::String { is_key, is_escaped }, _) => Some(match (byte, is_escaped) {
                 (b'"', false) => {

@@ -83,7 +83,7 @@ impl<'a> AnswerPrefix<'a> {
     }
 }
 
-/// Returns messages without an answer at the end that says nothing. Some clients add such an answer where the model's answer shall begin.
+/// Drops an empty answer at the end of the messages. Some clients add one where the model's answer shall begin.
 pub fn without_empty_answer(messages: &[Message]) -> &[Message] {
     match messages.split_last() {
         Some((last, before)) if last.role == Role::Assistant && last.metadata.is_empty() && last.content.trim().is_empty() => before,
@@ -96,7 +96,7 @@ pub fn is_begun(message: &Message) -> bool {
     message.role == Role::Assistant && message.metadata.is_empty() && !message.content.trim().is_empty()
 }
 
-/// Returns the text of an answer with its thought. Without an answer, the thought has no end, so that the model continues the thought.
+/// Returns the text of an answer with its thought. If `answer` is empty, the text lacks the end of the thought, so that the model continues it.
 pub fn with_thought(thought: &str, answer: &str) -> String {
     match (thought.is_empty(), answer.is_empty()) {
         (true, _) => answer.into(),

@@ -90,7 +90,7 @@ mod tests {
         let turn = |ids: [&'static str; 4]| [a.clone(), b.clone(), of_b.clone(), of_a.clone()].into_iter().zip(ids).collect::<Vec<_>>();
         let sorted = ["a", "b", "of a", "of b"];
         assert_eq!(ordered(&turn(["1", "2", "2", "1"]), false).unwrap(), sorted);
-        // Without an id on every result, the order is the client's.
+        // Unless every result has an id, results keep the client's order.
         for ids in [["", "", "", ""], ["1", "2", "", "1"]] {
             assert_eq!(ordered(&turn(ids), false).unwrap(), ["a", "b", "of b", "of a"], "{ids:?}");
         }

@@ -192,8 +192,7 @@ impl Question {
         self.begun.as_deref()
     }
 
-    /// Returns how many tokens this prompt shares with the conversation's next prompt. Where this prompt begins a thought, the next prompt has the
-    /// answer.
+    /// Returns how many tokens this prompt shares with the conversation's next prompt, which has the answer in place of the beginning of a thought.
     pub(crate) fn n_stays(&self, vocab: &Vocab) -> Result<usize> {
         let (before, own) = self.tokens.split_at(self.n_before);
         let text = vocab.decode(own);

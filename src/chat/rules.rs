@@ -176,7 +176,7 @@ impl Thought {
         ends
     }
 
-    /// Returns the part of the token's text after the end of the thought, or `None` if the token does not end it.
+    /// Returns the part of the token's text after the end of the thought, or `None` if the token does not end the thought.
     fn after(&self, token: &[u8]) -> Option<Vec<u8>> {
         let all = [self.read.as_slice(), token].concat();
         let end = all.windows(END.len()).position(|some| some == END.as_bytes())?;

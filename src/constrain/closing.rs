@@ -26,8 +26,8 @@ const ALIKE: usize = 2;
 /// Added to the rank of a byte that occurs only within longer tokens, so that the search tries it later.
 const WITHIN: usize = 5;
 
-/// The maximum number of bytes that are dropped from the beginning of a known ending. An ending may begin with a value, such as a number, that the
-/// next token already contains.
+/// The maximum number of bytes that are dropped from the beginning of a known ending if the next token already contains them, such as the rest of a
+/// number.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that complete the text.

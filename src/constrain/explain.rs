@@ -66,7 +66,7 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
     'deeper: for _ in 0..STEPS {
         let mut parts = below(&at, schema);
         parts.extend(schema.get("$ref").and_then(Value::as_str).and_then(|target| find(root, target)));
-        // `false`, as of `additionalProperties`, matches nothing on purpose.
+        // A subschema `false`, such as that of `additionalProperties`, matches nothing on purpose.
         parts.retain(|(_, part)| **part != Value::Bool(false));
         // bisect the subschemas until one subschema remains
         while !parts.is_empty() {

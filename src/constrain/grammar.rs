@@ -142,7 +142,7 @@ impl Grammar {
     }
 
     /// Sets whether a text is completed before its token limit. If `closes` is true, the last tokens are chosen so that the text matches the whole
-    /// grammar; if the limit is too small for any complete text, the text is still cut. The default is false for GBNF and true for other grammars.
+    /// grammar. A limit that is too small for any complete text still cuts the text. The default is false for GBNF and true for other grammars.
     #[must_use]
     pub fn close(self, closes: bool) -> Grammar {
         Grammar { closes, ..self }

@@ -21,7 +21,7 @@ const WORK: u64 = 25_000_000;
 const FUEL: u64 = 100_000;
 /// The work that is counted for building the regular expressions of one comparison, in llguidance's units.
 const MAKE: u64 = 2_500;
-/// One unit of work is counted for this many pairs of lexemes that are looked at, but not compared.
+/// One unit of work is counted for this many pairs of lexemes that are examined but not compared.
 const LOOKS: usize = 16;
 /// The maximum length, in characters, of a part that is compared as a plain text. Longer parts are compared as regular expressions.
 const MAX_TEXT: usize = 256;
@@ -60,8 +60,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. A part inside a lexeme is not a lexeme itself, and neither is a
-    /// part that `root` does not reach.
+    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. Parts inside a lexeme and parts that `root` does not reach are no
+    /// lexemes.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -144,8 +144,8 @@ fn lost_texts(texts: &[Option<Vec<u8>>], shorts: &[usize], longs: &[usize], foll
     lost
 }
 
-/// Returns whether some text matches both `long` and this sequence: `short`, one byte of `next`, any bytes. Also returns the work that was used;
-/// above `fuel`, the first result is true.
+/// Returns whether some text matches both `long` and this sequence: `short`, one byte of `next`, any bytes. Also returns the work that was used. If
+/// the work exceeds `fuel`, the first result is true.
 fn meets(parts: &GrammarParts, short: usize, next: ByteSet, long: usize, fuel: u64) -> (bool, u64) {
     let mut made = Converter { parts, builder: RegexBuilder::new(), known: HashMap::new() };
     let (Some(short), Some(long)) = (made.part(short), made.part(long)) else { return (true, fuel) };

@@ -125,7 +125,7 @@ impl Allowed<'_> {
     }
 
     /// Masks all ids that are not allowed, by setting their logits to minus infinity. `logits` has one element per id. `ends` lists the ids that end
-    /// a text; these ids keep their logits if the text may end here, else they are masked, too.
+    /// a text: they are allowed if the text may end here.
     pub fn mask(&self, logits: &mut [f32], ends: &[u32]) {
         let words = self.ids.iter().copied().chain(std::iter::repeat(0));
         let kept: Vec<(u32, f32)> = ends.iter().filter_map(|&id| Some((id, *logits.get(id as usize)?))).collect();

@@ -1,5 +1,5 @@
-//! A constraint that a request's plain lists make: a least length, texts that never occur, tokens that alone may occur. It narrows the rules of a grammar,
-//! or stands alone.
+//! A constraint from the plain lists of a request: a least length, texts that must not occur, and the only tokens that may occur. The constraint
+//! narrows the rules of a grammar, or applies alone.
 
 use super::{Allowed, Constraint};
 use crate::error::{Error, Result};
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// The lists of a request, for one vocabulary.
 #[derive(Debug, Clone)]
 pub struct Narrowing {
-    /// One bit per id: the tokens that may occur at all, without regard to the tokens before them.
+    /// One bit per id, set if the token may occur at all. Forbidden texts exclude further tokens.
     ids: Arc<[u32]>,
     /// The number of tokens before which the text may not end.
     min_tokens: usize,

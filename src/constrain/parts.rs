@@ -52,7 +52,7 @@ pub enum Node {
 }
 
 impl Node {
-    /// Returns the parts, by number, that this part consists of. The list is empty for a reference to a rule.
+    /// Returns the numbers of the parts that this part contains. The list is empty for a reference to a rule.
     pub fn children(&self) -> &[usize] {
         match self {
             Node::Char(_) | Node::Rule(_) => &[],
@@ -227,8 +227,8 @@ impl GrammarParts {
         first.or(next)
     }
 
-    /// Returns, for each part, the bytes that may follow its match. A part for which `is_open` returns false passes no bytes to its children; the
-    /// children get bytes only from other places in the grammar.
+    /// Returns, for each part, the bytes that may follow its match. A part for which `is_open` returns false passes no bytes to its children, which
+    /// get bytes only from other places in the grammar.
     pub fn followers(&self, is_open: impl Fn(usize) -> bool) -> Vec<ByteSet> {
         let mut follow = vec![ByteSet::default(); self.all.len()];
         let mut wait: Vec<usize> = (0..self.all.len()).filter(|&p| is_open(p)).collect();

@@ -47,9 +47,9 @@ pub struct TurnStart {
 pub struct TurnRequest {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: TextState,
-    /// The state from which a reply is prefilled again without its thought. If the format ends the prompt with the beginning of a thought, such as
-    /// `<think`, the state has read the prompt only up to there. The list has the tokens between this state and the text of the reply, usually none.
-    /// `None` if replies end at a blank line, because such replies have no thought.
+    /// The state from which a reply is prefilled again without its thought, and the tokens between this state and the text of the reply (usually
+    /// none). If the prompt ends with the beginning of a thought, such as `<think`, the state has read only the tokens before it. `None` if replies
+    /// end at a blank line, because such replies have no thought.
     pub lead: Option<(TextState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -192,8 +192,8 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn: the
 /// reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually prefills, after `state`, the newlines that the reply lacks. If `state` has read more than the reply (`Reply::has_more`) and `TurnRequest::lead`
-/// is set, prefills the reply and its blank line after the state in `TurnRequest::lead` instead.
+/// Usually prefills the newlines that the reply lacks, after `state`. But if `state` has read more than the reply (`Reply::has_more`), such as a thought,
+/// and `TurnRequest::lead` is set, prefills the reply and its blank line after the state in `lead`.
 pub fn close(core: &mut Core, lines: &Lines, request: &TurnRequest, state: &TextState, reply: &Reply) -> Result<Option<TextState>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == ReplyEnd::NextTurn);

@@ -8,7 +8,6 @@ const FIRST: &str = "main";
 
 /// The current branch and the other branches.
 pub struct Branches<B> {
-    /// The current branch's name.
     name: String,
     /// The current branch.
     pub here: B,

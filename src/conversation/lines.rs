@@ -85,7 +85,8 @@ impl InLines {
     }
 
     /// Makes room for `n` further states of the engine. Drops states before earlier turns, the oldest first, then states of messages that could be
-    /// answered again. An undo or a retry prefills a dropped state again. If this would not suffice, drops nothing and returns a `Memory` error.
+    /// answered again. An undo or a retry prefills a dropped state again. If dropping all of them would not suffice, drops none and returns a
+    /// `Memory` error.
     fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
         if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());
@@ -114,7 +115,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Prefills the states of a request that were dropped or not in the conversation's file.
+    /// Prefills those states of a request that were dropped, or that the conversation's file lacks.
     fn asked_again(&mut self, core: &mut Core, request: &mut TurnRequest) -> Result<()> {
         if request.states_mut().any(|state| state.is_dropped()) {
             self.make_room(core, 3)?;

@@ -1,5 +1,5 @@
 //! Conversations in messages: for each answer, a template renders the whole history as one prompt. The conversation has a namespace in the engine's
-//! prefix cache, so only the end of a prompt that earlier prompts do not share is prefilled, even after an undo or a switch of branches.
+//! prefix cache. So only the part of a prompt that differs from earlier prompts is prefilled, even after an undo or a switch of branches.
 
 use super::Answer;
 use super::branch::until_broken;
@@ -175,8 +175,8 @@ impl InMessages {
     }
 }
 
-/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences need these tokens in
-/// their order, so the engine passes the prompt to the sampler for these penalties.
+/// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences also need the order of
+/// these tokens: for them, the engine passes the prompt to the sampler.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);

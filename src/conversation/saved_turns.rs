@@ -25,7 +25,7 @@ struct SavedRequest {
     shared: usize,
     /// The further tokens of the prompt.
     further: Vec<u32>,
-    /// The number of tokens of [`TurnRequest::lead`], and the tokens between it and the reply.
+    /// The number of tokens of [`TurnRequest::lead`], and the tokens between this state and the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lead: Option<(usize, Vec<u32>)>,
     n_turns: usize,

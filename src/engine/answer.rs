@@ -1,4 +1,4 @@
-//! Reads one text for its receiver: sends its parts as events, and collects them for the completion.
+//! Follows one continuation: sends the parts of its text as events, and collects the parts for the completion.
 
 use super::event::{Completion, Event, Usage};
 use super::outbox::Outbox;

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// Keywords whose values are schemas by name.
+/// Keywords whose value is an object that maps names to schemas.
 const BY_NAME: [&str; 4] = ["properties", "$defs", "definitions", "dependentSchemas"];
 
 /// Keywords whose value is a schema or a list of schemas.
@@ -15,15 +15,15 @@ const ALTERNATIVES: [&str; 2] = ["anyOf", "oneOf"];
 /// Keywords whose schemas describe parts of the same value.
 const PARTS: [&str; 6] = ["allOf", "if", "then", "else", "not", "dependentSchemas"];
 
-/// Keywords with which a schema itself says what other properties its objects have.
+/// Keywords with which a schema itself decides about further properties.
 const OPENERS: [&str; 6] = ["additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref", "if"];
 
-/// Closes the objects of a schema: an object with named properties has no other properties, unless the schema itself says so.
+/// Sets `additionalProperties` to false for objects with named properties, unless the schema itself decides (`OPENERS`).
 pub fn close(schema: &mut Value) {
     allow_others(schema, false);
 }
 
-/// Opens the objects of a schema: an object with named properties says that it has other properties, too, unless the schema itself says otherwise.
+/// Sets `additionalProperties` to true for objects with named properties, unless the schema itself decides (`OPENERS`).
 pub fn open(schema: &mut Value) {
     allow_others(schema, true);
 }
@@ -34,8 +34,8 @@ fn allow_others(schema: &mut Value, allowed: bool) {
     allow_below(schema, allowed, names);
 }
 
-/// Returns whether a definition describes only a part of a value somewhere in the schema: it is referenced beside `properties`, or within `allOf` and
-/// similar keywords.
+/// Returns whether the schema uses a definition for only a part of a value. The reference is then beside `properties`, or within `allOf` or a similar
+/// keyword.
 fn merges(value: &Value) -> bool {
     match value {
         Value::Object(keys) => {
@@ -80,7 +80,7 @@ fn allow_below(schema: &mut Value, allowed: bool, by_name: &[&str]) {
     for name in ALTERNATIVES {
         keys.get_mut(name).and_then(Value::as_array_mut).into_iter().flatten().for_each(|one| allow_below(one, allowed, by_name));
     }
-    // An object that must have a property without a schema has others.
+    // If a required property has no schema, the object has further properties.
     let known = |name: &Value| name.as_str().is_some_and(|name| keys.get("properties").is_some_and(|known| known.get(name).is_some()));
     let requires_others = keys.get("required").and_then(Value::as_array).is_some_and(|required| !required.iter().all(known));
     if keys.contains_key("properties") && !requires_others && !OPENERS.iter().any(|opener| keys.contains_key(*opener)) {

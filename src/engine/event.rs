@@ -187,8 +187,8 @@ impl Completion {
     pub fn finish_reason(&self) -> FinishReason {
         let is_cut = matches!(self.finish, Finish::Length | Finish::Context | Finish::Interrupted);
         match (is_cut, self.complete) {
-            // A call that was cut has incomplete arguments. No client can use such a call, so the reason is `length`. A text that satisfies its rules
-            // is complete, even where the limit chose its end.
+            // No client can use a call that was cut, because its arguments are incomplete. So the reason is `length`. A text that satisfies its rules is
+            // complete, even if its last tokens were chosen because of the limit.
             (true, None | Some(false)) => FinishReason::Length,
             _ if !self.calls.is_empty() => FinishReason::ToolCalls,
             _ => FinishReason::Stop,

@@ -21,7 +21,7 @@ pub struct Generation {
     pub(super) n_left: usize,
     pub(super) n_tokens: usize,
     pub(super) sampling: Sampling,
-    /// The last field, because fields are dropped in order: dropping `events` cancels the request, and only then can the thread end.
+    /// The last field, so that it is dropped last: the thread can end only when dropping `events` has cancelled the request.
     pub(super) _thread: Arc<EngineThread>,
 }
 

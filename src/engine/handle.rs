@@ -54,7 +54,7 @@ pub struct Engine {
     /// Wakes the engine's thread after a reader has taken events or a file has been written.
     wake: Sender<()>,
     pub(super) shared: Arc<Shared>,
-    /// The last field, because the thread ends only when no handle can send it another command.
+    /// Dropped last, because the thread ends only when no handle can send it another command.
     thread: Arc<EngineThread>,
 }
 
@@ -77,9 +77,9 @@ impl Engine {
     }
 
     /// Opens the slots of an engine without a thread of its own. Returns the engine and a future. The engine works only while the future is polled,
-    /// so run the future as a task: in a browser with `wasm_bindgen_futures::spawn_local`, where the future awaits the device and yields to other
-    /// tasks after each step. Elsewhere, polling the future blocks the thread for a step. The future ends when all handles are dropped and all
-    /// requests are complete.
+    /// so run the future as a task. In a browser, use `wasm_bindgen_futures::spawn_local`: the future awaits the device and yields to other tasks
+    /// after each step. Elsewhere, polling the future blocks the thread for a step. The future ends when all handles are dropped and all requests
+    /// are complete.
     ///
     /// # Errors
     /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
@@ -132,7 +132,7 @@ impl Engine {
         &self.shared.model
     }
 
-    /// Returns 12 hexadecimal digits that tell the tuned initial state with this name from other states, or `None` if the engine has no such state.
+    /// Returns 12 hexadecimal digits that identify the content of the tuned initial state with this name. `None` if the engine has no such state.
     pub fn initial_digest(&self, name: &str) -> Option<&str> {
         self.shared.initial_digest(name).ok()
     }
@@ -317,7 +317,7 @@ impl Engine {
         Ok(look(&state.snapshot, &state.loaded))
     }
 
-    /// Does what [`load_state`](Self::load_state) does, with the bytes of a state file.
+    /// Loads a named state like [`load_state`](Self::load_state), but from the bytes of a state file.
     ///
     /// # Errors
     /// The errors of [`load_state`](Self::load_state).
@@ -325,7 +325,7 @@ impl Engine {
         let files = Files::new("state");
         files.add(name, file).map_err(|e| e.field("name"))?;
         let path = files.path(name);
-        // The path exists only here.
+        // The path exists only in `files`, so errors do not show it.
         self.shared.states.load(namespace, name, &path).map_err(|e| {
             let place =
                 e.place.as_ref().map(|place| place.trim_start_matches(&path.display().to_string()).trim_start_matches(": ").to_owned());
@@ -353,8 +353,8 @@ impl Engine {
     }
 
     /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Each continuation returns its
-    /// text so far and its state as a complete result. If the prompt is not completely prefilled yet, the state is the state after the tokens that
-    /// are. Requests without slots fail, and new requests are refused.
+    /// text so far and its state as a complete result. If the prompt is not completely prefilled yet, the state has only the prefilled tokens.
+    /// Requests without slots fail, and new requests are refused.
     pub fn interrupt(&self) {
         let mut state = self.shared.lock();
         state.is_draining = true;

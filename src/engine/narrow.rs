@@ -8,7 +8,7 @@ use crate::session::{Limits, Model};
 
 /// The maximum number of forbidden texts.
 const MAX_WORDS: usize = 256;
-/// The maximum size of a list of texts, in bytes. Each byte of a text is compared with all of them.
+/// The maximum size of a list of texts, in bytes. Each byte of a continuation is compared with all these texts.
 const MAX_BYTES: usize = 16 << 10;
 
 /// Returns the constraint `rules`, narrowed by the lists of the request.
@@ -44,7 +44,7 @@ pub(super) fn narrowed(model: &Model, request: &Request, limits: &Limits, rules:
     })))
 }
 
-/// Checks a list of texts with each of which a text is compared: stop texts, or texts that never occur. `kind` is what an error calls them.
+/// Checks a list of stop texts, or of texts that must not occur. `kind` names these texts in errors.
 ///
 /// # Errors
 /// `Input` if a text is empty, or if the list has more than `most` texts or more than 16 KiB.

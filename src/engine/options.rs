@@ -27,13 +27,13 @@ pub struct EngineOptions {
     /// throughput.
     pub prefill_slowdown: Option<f64>,
     /// The maximum size in bytes of the events that wait for the reader of one request. At this limit the request pauses: it takes
-    /// part in no step, and gives up its slots if another request waits. The request resumes when the waiting events have at most half of this limit. No request pauses after
-    /// [`Engine::drain`](super::Engine::drain) was called.
+    /// part in no step, and gives up its slots if another request waits. The request resumes when the waiting events have at most half of this
+    /// limit. No request pauses after [`Engine::drain`](super::Engine::drain) was called.
     pub event_bytes: usize,
     /// The maximum host memory, in bytes, for texts that give up their slots while others wait. While namespaces compete for slots, each keeps its
     /// share: the texts that have had their slots for longest are copied to host memory, and continue later. A text whose reader is slow gives up its
-    /// slot as soon as another request waits. If there is no memory left for it, such a text ends with [`Kind::Busy`](crate::error::Kind::Busy). 0
-    /// lets every text keep its slot until it ends.
+    /// slot as soon as another request waits. If this memory is full, the text of the slow reader ends with
+    /// [`Kind::Busy`](crate::error::Kind::Busy). With 0, every text keeps its slot until it ends.
     pub swap_bytes: u64,
     /// Limits of the prefix cache.
     pub cache: CacheOptions,
@@ -143,8 +143,8 @@ impl EngineOptions {
         EngineOptions { draft: Some(draft.clone()), ..self }
     }
 
-    /// Checks the settings of speculation and the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a request, and one slot for the
-    /// prefix cache.
+    /// Checks the settings of speculation and the number of slots. Besides one slot per continuation, the engine needs one slot for the beginning of a
+    /// request, and one slot for the prefix cache.
     ///
     /// # Errors
     /// An `Input` error that names the field `slots`; the errors of [`Speculation::check`].

@@ -68,7 +68,7 @@ impl Reader {
     /// Blocks until the next event. Returns `None` after the last event.
     ///
     /// # Errors
-    /// Ends the request with an error in a browser, if the next event is not there yet.
+    /// In a browser, returns an error and ends the request if the next event is not there yet.
     pub fn recv(&mut self) -> Option<Result<Event>> {
         match receive(&self.receiver) {
             Ok(event) => event.map(|event| self.taken(event)),

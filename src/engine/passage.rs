@@ -28,7 +28,7 @@ struct Pin {
 /// Sends work to an engine; does nothing once the engine has stopped. Holds a weak reference, so that a state handle does not keep the engine alive.
 pub(super) type Post = Arc<dyn Fn(Visit) + Send + Sync>;
 
-/// Makes the handles of an engine's pinned states.
+/// Makes and counts the handles of an engine's pinned states.
 #[derive(Clone)]
 pub(super) struct Pins {
     pub post: Post,
@@ -93,8 +93,8 @@ pub(crate) struct Passage {
     pub job: TextSpec,
     /// The state after which the prompt follows. `None` begins with an empty state.
     pub from: Option<Pinned>,
-    /// The namespace in which the engine finds and keeps states of the prompt. With a recurrent model, the engine keeps the states at `job.keeps.at`,
-    /// else the state at the end. `None` pins the state after the text instead.
+    /// The namespace in which the engine looks up the prompt and keeps states: at `job.keeps.at` for a recurrent model, at the end for other models.
+    /// `None` looks up nothing and pins the state after the text.
     pub space: Option<Arc<Space>>,
     /// The engine ends the wait for a slot if this flag becomes true. Once the passage has a slot, the caller's callbacks decide when to stop.
     pub stop: Arc<AtomicBool>,

@@ -64,7 +64,7 @@ fn check_counts(request: &Request) -> Result<()> {
     check_texts(request.stop.as_deref().unwrap_or_default(), "stop texts", MAX_STOPS).map_err(|e| e.field("stop"))
 }
 
-/// Checks that the last message is an answer exactly if the request wants an answer to be continued.
+/// Checks that `continue_final_message`, if set, matches the last message: true if this is an answer with text, else false.
 fn check_begun(request: &Request, messages: &[Message]) -> Result<()> {
     let found = match (request.continue_final_message, messages.last()) {
         (Some(false), Some(last)) if is_begun(last) => "expected true, because the last message has the role assistant, found false",
@@ -111,7 +111,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// The most tokens of a begun answer that a grammar or schema follows, and the most time for it.
+/// The most tokens of a begun answer for a grammar or schema. [`BEGUN_TIME`] limits the time of its check.
 #[cfg(feature = "grammar")]
 const MAX_BEGUN: usize = 4096;
 #[cfg(feature = "grammar")]
@@ -237,7 +237,6 @@ impl Preparer {
         }
     }
 
-    /// Tokenizes a text with `encode`.
     fn tokens(&self, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let vocab = self.model.needed_vocab(
             "a text prompt needs a vocabulary, and none was found for this model; token ids in the field tokens need no vocabulary",
@@ -330,7 +329,7 @@ impl Preparer {
     /// positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
-        // The prompts of later requests need not end as this one does.
+        // A later prompt may end with another role, so `continue_final_message` does not apply.
         let request = &Request { continue_final_message: None, input: Input::Tokens(Vec::new()), ..request.clone() };
         // A model that can be rewound continues from any token, so no positions are needed.
         if self.model.can_rewind() || request.no_cache || request.state.is_some() || !self.finds_ends {

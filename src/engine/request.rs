@@ -109,7 +109,7 @@ pub struct Request {
     /// [`EngineOptions::max_tokens`](super::EngineOptions). For messages, `None` selects the limit in the model's `generation_config.json` if that
     /// limit is smaller.
     pub max_tokens: Option<usize>,
-    /// The least number of tokens of each continuation: before, neither a stop id nor a stop text ends it.
+    /// The least number of tokens of each continuation. Before this number, neither a stop id nor a stop text ends the continuation.
     pub min_tokens: usize,
     /// Texts that never occur in a continuation, however its tokens spell them.
     pub bad_words: Vec<String>,
@@ -126,7 +126,8 @@ pub struct Request {
     /// If true, the last tokens before `max_tokens` are chosen so that the text satisfies all its rules. If false, a text that
     /// reaches `max_tokens` is cut. `None` selects the default of the rules: see [`Close`](super::Close).
     pub close: Option<bool>,
-    /// The number of continuations of the prompt, 1 to the number of slots; 128 at most in JSON. The seed of continuation `i`, counted from 0, is the request's seed plus `i`.
+    /// The number of continuations of the prompt: 1 to the number of slots, and at most 128 in JSON. The seed of continuation `i`, counted from 0, is
+    /// the request's seed plus `i`.
     pub n: usize,
     /// The number of most likely tokens, 0 to 20, that are reported at each position with their log-probabilities. The sampled token is always
     /// reported, too. `None` reports no log-probabilities.
@@ -307,8 +308,8 @@ impl Request {
         }
     }
 
-    /// Returns true if the request sets the sampler setting with the name `setting`. `base` counts as setting only the seed: a request that sets no
-    /// seed continues the random numbers of its saved state.
+    /// Returns true if the request sets the sampler setting with the name `setting`. A request with `base` counts as setting the seed, because a
+    /// request without a seed continues the random numbers of its saved state.
     pub fn sets(&self, setting: &str) -> bool {
         setting == "seed" && self.base.is_some() || self.sampling.iter().any(|(name, _)| name == setting)
     }

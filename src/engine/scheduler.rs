@@ -129,7 +129,7 @@ impl Scheduler {
             self.report();
             match self.can_step() {
                 true => self.step().await,
-                // All continuations are paused, are being drawn, or wait for their state files.
+                // No continuation can step: each is paused, is being drawn, or waits for its state file.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }
@@ -325,7 +325,7 @@ impl Scheduler {
         }
     }
 
-    /// Sends how far prompts and texts are prefilled, to the readers that want to know.
+    /// Reports the progress of prefills to the readers of requests that set `return_progress`.
     fn report_prefills(&mut self) {
         let Scheduler { batcher, sequences, requests, .. } = self;
         for (id, request) in requests.iter_mut().filter(|(_, request)| request.request.return_progress && request.began.is_some()) {
@@ -380,7 +380,7 @@ impl Scheduler {
     /// Updates the counts that `Engine::stats` returns.
     fn report(&mut self) {
         let mut state = self.shared.lock();
-        // A request counts as waiting until the number of free slots is also corrected.
+        // Subtracted only here, because the bounds of the queue also depend on the number of free slots, which is set below.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
         // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
         // all run at once.

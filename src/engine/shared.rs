@@ -148,8 +148,8 @@ impl Shared {
         }
     }
 
-    /// Prepares a request without the name of a state that may continue from `state`: see [`Request::state_is_prefix`]. Returns the state if the request continues from it.
-    /// The prompt then begins with the tokens of the state.
+    /// Prepares a request that names no state but may continue from `state`: see [`Request::state_is_prefix`]. Returns the state if the request continues
+    /// from it. The prompt then begins with the tokens of the state.
     pub fn prepare_after(&self, request: &Request, state: Option<Arc<NamedState>>) -> Result<(Prepared, Option<Arc<NamedState>>)> {
         let mut prepared = self.prepare(request, None)?;
         let scores_prompt = request.echo && request.logprobs.is_some();
@@ -241,8 +241,8 @@ impl Shared {
         found.map(|(_, snapshot)| snapshot.clone()).ok_or_else(|| unknown_initial(name))
     }
 
-    /// Returns the namespace of a request's cache entries. Texts that begin in different initial states share no entries. The digest tells a state
-    /// from an earlier one of the same name, whose entries may be in files.
+    /// Returns the namespace of a request's cache entries. Texts that begin in different initial states share no entries. The namespace has the digest of
+    /// the initial state, because files may have entries of an earlier state with the same name.
     pub fn cache_namespace(&self, request: &Request) -> Result<String> {
         Ok(match &request.initial {
             Some(name) => format!("{}\u{1f}{}", request.namespace, self.initial_digest(name)?),

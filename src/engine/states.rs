@@ -340,8 +340,8 @@ impl Inner {
         Some(self.folder_of(namespace)?.join(format!("{name}{EXTENSION}")))
     }
 
-    /// Renames the file of a state if `e`, the error of reading it, means that it is damaged: the next save must not replace a file that its owner may
-    /// want to repair. `read` is the version of the file that was read. Writes one line to the log. Returns the error, which then names the new file.
+    /// Renames the file of a state if `e`, the error from reading, means damage. So the next save does not replace a file that its owner may want to
+    /// repair. `read` is the version of the file that was read. Writes one line to the log. Returns the error, which then names the new file.
     fn set_aside(&self, key: &Key, path: &Path, read: &Option<FileVersion>, e: Error) -> Error {
         let held = self.lock();
         // Another caller may have replaced the damaged file, or replaces it now.

@@ -9,8 +9,7 @@ use crate::session::Logprobs;
 use std::sync::Arc;
 use web_time::Instant;
 
-/// A request in the engine. It waits for slots, then its texts run. A request for vectors or scores does both: some of its texts have slots, and
-/// others wait.
+/// A request in the engine. It waits for slots, then its texts run. In a request for vectors or scores, some texts can have slots while others wait.
 pub struct Submission {
     pub request: Request,
     pub prepared: Prepared,

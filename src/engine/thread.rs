@@ -1,7 +1,7 @@
 //! The thread of an engine. Dropping the last handle waits until the thread has ended.
 //!
-//! The thread frees the session's device memory when it ends. If the program ended meanwhile, the driver's exit handlers would free what the
-//! driver still uses on this thread, and the process would die by SIGSEGV after all of its work is done.
+//! The thread frees the session's device memory when it ends. If the program ended before, the driver's exit handlers would free memory that the
+//! driver still uses on this thread, and the process would die by SIGSEGV.
 
 use crate::error::{Error, Result};
 use std::sync::Mutex;

@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 use serde_json::{Number, Value};
 use std::fmt;
 
-/// Fields for which an empty text, list or object means that they are not set. Clients send these from forms that nobody filled in.
+/// Fields that count as unset if their value is an empty text, list or object. Clients send such values from forms that nobody filled in.
 const UNSET_IF_EMPTY: [&str; 25] = [
     "grammar",
     "json_schema",

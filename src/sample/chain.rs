@@ -12,7 +12,7 @@ mod shape;
 use super::fixed::{EXCLUDED, Scale, share_of, uniform_below};
 use super::wide;
 
-/// Determines whether a filter also keeps tokens that are exactly as likely as the last token that it must keep.
+/// Determines whether a filter also keeps all tokens with exactly the probability of the last token that it keeps.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ties {
     Keep,

@@ -9,7 +9,7 @@ pub const ONE: f32 = (1 << 20) as f32;
 /// The bound of logits in nats. Logits are clamped to `-LARGEST ..= LARGEST`.
 const LARGEST: f32 = 2000.0;
 
-/// The key of a token that cannot be drawn. A key is a logit as an unsigned integer; this one is below all others.
+/// The key of a token that cannot be drawn: the smallest key. A key is a logit as an unsigned integer.
 pub const EXCLUDED: u32 = 0;
 
 /// The mass (unnormalised probability) of the most likely token.

@@ -11,7 +11,6 @@ use super::settings::Sampling;
 pub(super) struct Mirostat {
     /// The mean surprise per token that mirostat aims at.
     tau: i32,
-    /// The learning rate.
     rate: Scale,
 }
 

@@ -210,7 +210,7 @@ impl Setting {
         // a setting that is not a list takes the last value
         let value = values.last().copied().unwrap_or_default().trim();
         match &self.field {
-            // The error has the text: a number that is too large for 32 bits is not infinite for its author.
+            // The error shows the text, not the parsed number: a number that is too large for 32 bits would be shown as infinity.
             Field::Number(of, range, expected) => {
                 *of(s) = texts::in_range(texts::number(value, expected)?, short(value, 60), range, expected)?
             }

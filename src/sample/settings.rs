@@ -3,8 +3,8 @@
 /// The order in which filters and temperature apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps the tokens that are exactly as likely as
-    /// the last token that it must keep.
+    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps all tokens with exactly the probability of the
+    /// last token that it keeps.
     Pip,
     /// Applies the temperature before the filters, as transformers does.
     Hf,

@@ -195,14 +195,13 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let mut text = self.text(leader, spec)?;
         text.slot = self.session.borrow_mut().open()?;
         text.unread.clear();
-        // The text that reads the prompt reports on it.
+        // The text that reads the prompt reports these for all.
         text.spec.n_prompt_logprobs = None;
         let id = text.id;
         self.texts.last_mut().expect("one was added").followers.push(text);
         Ok(id)
     }
 
-    /// Begins a text in an open slot.
     fn begin(&mut self, slot: Slot, spec: TextSpec) -> Result<TextId> {
         let session: &Session = self.session.borrow();
         if spec.prompt.is_empty() && session.logits(slot)?.is_empty() {

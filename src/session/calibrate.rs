@@ -22,7 +22,7 @@ impl Calibration {
         dataset: &str,
         progress: &mut dyn FnMut(usize, usize),
     ) -> Result<Calibration> {
-        // Vectors, scores and classes need no logits of every token.
+        // Models for vectors, scores and classes have no logits after every token.
         let speaks = session.model().check_speaks().is_ok();
         let (n_chunks, total) = text.iter().fold((0, 0), |(n, total), window| (n + 1, total + window.len()));
         if n_chunks == 0 {

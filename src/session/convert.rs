@@ -39,8 +39,8 @@ pub fn convert_coded(
 /// rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
-/// Returns the definition of a checkpoint's model whose matrices have the formats of `plan`, and the importance that `calibration` has for them. Floats
-/// have no format of their own here: the caller writes them in the format that it chooses.
+/// Returns the definition of a checkpoint's model. Its matrices have the formats of `plan` and the importance of `calibration`. Matrices that are not
+/// quantised are f32 here; the caller chooses the format in which it writes them.
 pub(super) fn planned(input: &Checkpoint, plan: &QuantPlan, calibration: Option<&Calibration>) -> Result<Definition> {
     let mut definition = Definition::of(input.clone(), &Options::default())?;
     assign_formats(&mut definition.tape.matrices, input, FloatChoice::Exactly(Float::F32), plan)?;
@@ -59,8 +59,8 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // Two kinds of tensors stay as they are in the file: tensors that hold matrices of different formats, and tensors with padded heads, because the
-    // file lacks the rows and columns of the padding.
+    // Two kinds of tensors stay as they are in the file: tensors with matrices of different formats, and tensors with padded heads, whose padding the
+    // file lacks.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed && !p.has_padded_heads();
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)

@@ -140,8 +140,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     notes
 }
 
-/// Returns notes about matrices that are in another format than in the file: those that the file stores in a block type without kernels, and those that
-/// are quantised a second time.
+/// Returns notes about matrices whose format is not the format in the file, because the file has a block type without kernels, or because a quantised
+/// matrix is quantised again.
 fn conversion_notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     let mut seen = HashSet::new();
     // For each pair of types in the file and in memory: the number of tensors and of weights.

@@ -135,7 +135,6 @@ fn fits_on(device: &str, room: u64, chosen: &Candidate, candidates: &[Candidate]
 }
 
 impl Candidate {
-    /// Returns the bytes that the whole model needs on one device.
     fn all(&self) -> u64 {
         let n = self.footprint.layers.len();
         self.footprint.on_device(0..n, n).total()
@@ -148,7 +147,7 @@ const UNKNOWN: u64 = 1 << 60;
 /// Returns how many of `free` bytes may be used: all but a sixteenth and 256 MiB. `None` (unknown) counts as unlimited.
 fn usable(free: Option<u64>) -> u64 {
     const BLOCK: u64 = 256 << 20;
-    // `None` stays above `UNKNOWN`.
+    // For `None`, the result is above `UNKNOWN`.
     free.map_or(u64::MAX, |free| free - free / 16).saturating_sub(BLOCK)
 }
 
@@ -185,7 +184,7 @@ struct Way {
     strategy: String,
     /// Bytes of the weights in host memory.
     rest: u64,
-    /// How many of these bytes are read for every token.
+    /// How many bytes of `rest` are read for every token.
     read: u64,
 }
 

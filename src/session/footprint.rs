@@ -114,7 +114,7 @@ impl Footprint {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes of the experts of the last `n` layers of `layers` that have experts, and which of these bytes are mapped and which are idle.
+    /// Returns the bytes of experts in the last `n` of those `layers` that have experts: all bytes, the mapped bytes and the idle bytes.
     pub fn experts(&self, layers: Range<usize>, n: usize) -> ExpertBytes {
         let mut sum = ExpertBytes::default();
         for layer in self.layers[layers].iter().rev().filter(|l| l.experts > 0).take(n) {
@@ -130,7 +130,7 @@ impl Footprint {
     pub fn on_device(&self, layers: Range<usize>, resident: usize) -> DeviceBytes {
         let (own, streamed) = self.layers[layers.clone()].split_at(resident.min(layers.len()));
         let largest = streamed.iter().map(|l| l.weights - l.table).max().unwrap_or(0);
-        // If a streamed layer has a table, no table is on the device.
+        // If a layer with a table is streamed, all tables stay in host memory.
         let in_host = streamed.iter().any(|l| l.table > 0);
         let tables = if in_host { own.iter().map(|l| l.table).sum() } else { 0 };
         DeviceBytes {
@@ -172,7 +172,7 @@ pub struct DeviceBytes {
 }
 
 impl DeviceBytes {
-    /// Returns the sum of all bytes but the mapped ones.
+    /// Returns the sum of all bytes except the mapped bytes.
     pub fn total(&self) -> u64 {
         self.weights + self.slots + self.scratch
     }
@@ -204,7 +204,6 @@ pub fn by_device<'n>(placed: &[PlacedLayers], footprint: &dyn Fn(&PlacedLayers) 
     for segment in placed {
         let footprint = footprint(segment);
         let away = segment.experts.as_ref().map_or_else(ExpertBytes::default, |e| footprint.experts(segment.layers.clone(), e.layers));
-        // On the CPU, all layers are resident.
         let resident = if segment.is_on_cpu() { segment.layers.len() } else { segment.resident };
         let mut own = footprint.on_device(segment.layers.clone(), resident);
         own.weights -= away.weights;

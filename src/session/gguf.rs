@@ -140,7 +140,7 @@ fn special_ids(input: &Checkpoint, glm: Option<&Glm>, vocab: Option<&Vocab>) -> 
             ids.extend(["eos", "eot", "eom"].into_iter().zip(glm.eos.iter().copied()));
             ids.extend(glm.pad.map(|pad| ("padding", pad)));
             ids.extend(glm.eos.first().map(|end| ("unknown", *end)));
-            // The converter sets the beginning only for GLM-4-0414. Prompts do not begin with it.
+            // llama.cpp's converter sets `bos` only for GLM-4-0414, although prompts do not begin with this token.
             ids.extend(glm.eos.first().filter(|_| glm.has_branch_norms()).map(|end| ("bos", *end)));
         }
         None if let Some(stops) = input.metadata().get(STOP_IDS) => {

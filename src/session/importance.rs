@@ -20,7 +20,7 @@ pub fn file_places(checkpoint: Option<&Checkpoint>) -> FilePlaces {
     checkpoint.map(gguf_places).unwrap_or_default()
 }
 
-/// The place of a matrix in importance matrices: matrix `index` of the `of` matrices of the tensor `tensor`.
+/// The place of a matrix in importance matrices: number `index` among the `of` matrices in the tensor `tensor`.
 #[derive(Clone, Copy)]
 pub struct FilePlace<'a> {
     pub tensor: &'a str,

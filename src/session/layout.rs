@@ -75,7 +75,7 @@ pub async fn lay_out(tape: &mut Tape, n_layer: usize, source: &dyn Source, optio
     Ok(Layout { parts, notes })
 }
 
-/// Sets the formats of a segment's matrices. `away` is the layer from which on experts have a place of their own, or `None` if no experts have one.
+/// Sets the formats of a segment's matrices. From layer `away` on, experts have a format of their own; with `None`, no experts do.
 fn assign_segment(tape: &mut Tape, source: &dyn Source, part: &PlacedLayers, away: Option<usize>) -> Result<()> {
     let in_host = tape.has_tables_in_host(&part.layers, part.resident);
     let plan = |quant: Option<&str>| Ok::<_, Error>(plan_of(quant.map(str::parse).transpose()?, in_host));

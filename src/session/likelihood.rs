@@ -5,24 +5,24 @@ use super::work::{ChunkRule, LogitRows};
 use super::{Session, Slot};
 use crate::error::{Error, Result};
 
-/// How many beginnings may be open at once, each within the one before: a session needs this many slots more than texts that it reads together.
+/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot besides the slots of the texts.
 pub const MAX_NESTED: usize = 8;
 
-/// How many tokens a shared beginning must save. Reading it takes a step of its own, so less is not worth it.
+/// A shared beginning is prefilled alone only if this saves at least so many tokens, because it takes an additional step.
 const LEAST_SAVED: usize = 32;
 
 /// How likely a continuation is.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Likelihood {
-    /// The sum of the log-probabilities of its tokens, natural logarithms.
+    /// The sum of the log-probabilities (natural) of the continuation's tokens.
     pub logprob: f64,
-    /// True if each of its tokens is the most likely one at its place.
+    /// True if each token of the continuation is the most likely token at its place.
     pub is_greedy: bool,
 }
 
 /// A context with its continuation.
 struct Text {
-    /// The tokens of both.
+    /// The tokens of the context, then of the continuation.
     tokens: Vec<u32>,
     /// The number of tokens in the context, at least 1.
     context: usize,
@@ -31,8 +31,8 @@ struct Text {
 }
 
 impl Text {
-    /// Returns how many tokens may be read together with another text: of the shared tokens, those before the last token of either context, because the
-    /// logits after that token belong to one text.
+    /// Returns how many tokens can be read together with another text: the shared tokens, without the last token of either context. The logits after this
+    /// last token belong to one text only.
     fn shared(&self, other: &Text) -> usize {
         let most = self.context.min(other.context) - 1;
         self.tokens.iter().zip(&other.tokens).take(most).take_while(|(a, b)| a == b).count()
@@ -73,18 +73,18 @@ impl Session {
     }
 }
 
-/// Reads texts by their shared beginnings.
+/// Scores texts. Prefills a shared beginning once, and forks its slot.
 struct Tree<'a> {
     session: &'a mut Session,
     found: Vec<Likelihood>,
-    /// The slots that are open, for the case of an error.
+    /// The open slots. After an error, the caller closes them.
     open: Vec<Slot>,
     done: usize,
     progress: &'a mut dyn FnMut(usize, usize),
 }
 
 impl Tree<'_> {
-    /// Reads texts, in the order of their tokens, of which `slot` has read the first `read` tokens. `None` has read nothing.
+    /// Scores `texts`, which are sorted by their tokens. `slot` has read the first `read` tokens, which all of them share; `None` has read nothing.
     fn read(&mut self, texts: &[Text], read: usize, slot: Option<Slot>) -> Result<()> {
         let mut alone = Vec::new();
         let mut rest = texts;
@@ -96,7 +96,7 @@ impl Tree<'_> {
                 (n, shared) = (n + 1, shared.min(first.shared(next)));
             }
             let (group, others) = rest.split_at(n);
-            // Of the free slots, one is for a text of the group.
+            // A second free slot is needed for a text of the group.
             if (n - 1) * shared.saturating_sub(read) >= LEAST_SAVED && self.session.n_free() > 1 && self.open.len() < MAX_NESTED {
                 let begun = self.begin(slot)?;
                 self.prefill(&[(begun, &first.tokens[read..shared])])?;
@@ -125,7 +125,7 @@ impl Tree<'_> {
         if !contexts.is_empty() {
             self.prefill(&contexts)?;
         }
-        // The last token of a context predicts the first token of the continuation. The logits after the last token of all predict nothing.
+        // The last token of a context predicts the first token of the continuation. The logits after the text's last token are not needed.
         let scored: Vec<&Text> = texts.iter().copied().filter(|text| text.tokens.len() > text.context).collect();
         let continuations: Vec<(Slot, &[u32])> = of_texts()
             .filter(|(_, text)| text.tokens.len() > text.context)

@@ -50,7 +50,7 @@ struct Inner {
     context: Option<usize>,
     sampling: Sampling,
     load_ms: f64,
-    /// The files that the caller handed over. They exist as long as the model, because its folder has the chat template.
+    /// Keeps the caller's files as long as the model, because the chat template is read from their folder later.
     _files: Option<Files>,
     /// Reads the weights of the layers that always run on the host: the last layers of embedding models and rerankers. `None` for other models.
     host_layers: Option<Box<dyn Source>>,
@@ -102,7 +102,7 @@ impl Model {
             return Err(Error::usage(format!("expected a context of 1 to {MAX_CONTEXT} tokens, found {context} tokens")));
         }
         let layout = lay_out(&mut tape, facts.n_layer, definition.source.as_ref(), options, context).await?;
-        // A browser makes and reads no importance matrices. This condition leaves the code out of its module.
+        // A browser makes and reads no importance matrices, so this condition leaves the code out of its module.
         let (mut file_places, mut importance) = (FilePlaces::new(), None);
         if cfg!(not(target_family = "wasm")) {
             file_places = self::file_places(definition.checkpoint.as_ref());

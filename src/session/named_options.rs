@@ -99,7 +99,7 @@ mod tests {
         ];
         for (name, value) in Options::NAMES.into_iter().zip(values) {
             Options::default().set(name, value).unwrap_or_else(|e| panic!("{e}"));
-            // A path and a name of a GPU may be any text.
+            // Only `vocab` (a path) and `device` (perhaps the name of a GPU) take any text.
             if name != "vocab" && name != "device" {
                 let e = Options::default().set(name, "-1").unwrap_err();
                 assert!(e.field_name().is_some_and(|field| field.starts_with(name)), "{name}: {e}");

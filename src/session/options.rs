@@ -20,7 +20,7 @@ pub enum ModelSource {
     /// The path of a checkpoint: a file, a file name without its extension, or the folder of the files.
     Path(PathBuf),
     /// Files that the caller hands over: one checkpoint, or all its shards with their index, and the small files that belong to it, such as a
-    /// vocabulary and `config.json`. Tensors of files that are read by ranges are read one after another, while the model loads.
+    /// vocabulary and `config.json`. If files are read by ranges, their tensors are read one after another while the model loads.
     Files {
         /// The files.
         files: Files,

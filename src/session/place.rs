@@ -217,7 +217,7 @@ async fn on_gpu(
 /// Checks that products on a GPU can round their inputs.
 ///
 /// # Errors
-/// `Usage` if they cannot.
+/// `Usage` if these products cannot.
 fn check_rounding(caps: &Caps) -> Result<()> {
     let refused = |what: &str, hint: &str| Err(Error::usage(format!("{what} do not round activations")).field("activations").hint(hint));
     if caps.class == Class::Lanes {

@@ -64,8 +64,8 @@ impl PrefillBound {
         self.last
     }
 
-    /// Returns whether decoding `n_decoding` sequences takes about as long as the last step without prompt tokens: whether the two numbers of
-    /// decoding sequences differ by at most a factor of 1.5.
+    /// Returns whether decoding `n_decoding` sequences should take about as long as the last step without prompt tokens. The two numbers of
+    /// decoding sequences may differ by a factor of 1.5.
     fn is_like(&self, n_decoding: usize) -> bool {
         n_decoding * 2 <= self.n_decoding * 3 && n_decoding * 3 >= self.n_decoding * 2
     }

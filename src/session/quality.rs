@@ -37,7 +37,6 @@ impl Windows<'_> {
         self.iter().count()
     }
 
-    /// Returns the number of predicted tokens.
     fn n_predicted(&self) -> usize {
         self.iter().map(|window| window.len() - self.first()).sum()
     }

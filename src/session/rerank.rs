@@ -100,7 +100,6 @@ impl Scorer {
     }
 }
 
-/// Returns an `Input` error if the query is empty.
 pub(crate) fn check_query(query: &str) -> Result<()> {
     if query.is_empty() { Err(Error::input("the query is empty")) } else { Ok(()) }
 }

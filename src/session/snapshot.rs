@@ -29,7 +29,7 @@ impl Snapshot {
         self.n_tokens
     }
 
-    /// Returns the beginning of the SHA-256 of the recurrent states, as 12 hexadecimal digits. Tells initial states apart.
+    /// Returns the beginning of the SHA-256 of the recurrent states, as 12 hexadecimal digits. The digest distinguishes initial states.
     pub fn digest(&self) -> String {
         let mut hash = Sha256::new();
         self.states.iter().for_each(|state| hash.update(bytemuck::cast_slice::<f32, u8>(state)));
@@ -43,8 +43,8 @@ impl Snapshot {
         specs.zip(&self.states).map(|(spec, values)| (spec.name.as_str(), spec.shape.as_slice(), values.as_slice()))
     }
 
-    /// Returns the snapshot of a slot with these recurrent states, in the order and with the lengths of [`states`](Self::states). It has no logits, and
-    /// its number of tokens is unknown: it counts as 0.
+    /// Returns the snapshot of a slot with these recurrent states, in the order and with the lengths of [`states`](Self::states). The snapshot has no
+    /// logits. Its number of tokens is unknown and counts as 0.
     ///
     /// # Errors
     /// `Input` if there are too few or too many states, or a state has another length; `Model` if the model also has a KV cache.

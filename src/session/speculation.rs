@@ -71,7 +71,7 @@ impl FromStr for Speculate {
 /// How a text speculates.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Speculation {
-    /// Selects what guesses.
+    /// Selects the source of guesses.
     pub by: Speculate,
     /// The number of guesses in a step, 1 to [`MAX_GUESSES`]; fewer if fewer are found. `None` chooses the number for each step, from the measured
     /// times of steps and from the share of right guesses, at most [`MOST_GUESSES`].

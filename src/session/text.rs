@@ -1,5 +1,5 @@
-//! One text that is generated in a slot: its spec, what its slot must still read, what it has said, and what ends it. A [`Batcher`](super::Batcher)
-//! owns all running texts, whatever they are for: answers, turns of conversations, vectors, scores.
+//! One text that is generated in a slot: its settings, the unread tokens, the text so far, and the conditions that end it. A
+//! [`Batcher`](super::Batcher) owns all running texts, for answers, turns of conversations, vectors and scores.
 
 mod draw;
 mod guessing;
@@ -132,7 +132,7 @@ pub struct Text {
     pub(super) guessing: Option<Box<Guessing>>,
     /// How many of the last tokens of `unread` are guesses. 0 except between the beginning and the end of a step.
     pub(super) n_guesses: usize,
-    /// True if `unread` has several tokens of the text, because a guess after them was wrong. The next step reads them together.
+    /// True if `unread` has several accepted tokens, because the guess after them was wrong. The next step reads these tokens again, all at once.
     pub(super) is_behind: bool,
     /// True if the text takes part in no step.
     pub(super) is_paused: bool,
@@ -140,7 +140,6 @@ pub struct Text {
     pub(super) is_broken: bool,
     /// True if the text was cancelled during a step. A cancelled text has no result.
     pub(super) is_cancelled: bool,
-    /// The error that ends the text.
     pub(super) error: Option<Error>,
     /// The draw of the next token on another thread. Until this draw has ended, the text takes part in no step.
     pub(super) drawing: Option<Drawing>,
@@ -207,7 +206,7 @@ impl Text {
         Text::new(slot, TextSpec::new([], sampler, limits.clone()))
     }
 
-    /// Cancels the text during a step, and returns what it has said. `self` keeps what the rest of the step needs.
+    /// Cancels the text during a step, and returns the text so far. `self` keeps only the data that the rest of the step needs.
     pub(super) fn cancel(&mut self) -> Text {
         let spec = TextSpec { keeps: self.spec.keeps.clone(), ..TextSpec::unsampled(Vec::new()) };
         let mut rest = Text { id: self.id, finish: Some(Finish::Interrupted), is_cancelled: true, ..Text::new(self.slot, spec) };
@@ -383,7 +382,7 @@ impl Text {
         self.unread.len() - self.n_guesses <= 1 || self.is_stuck || self.is_behind
     }
 
-    /// Returns whether the next step can check guesses for the text: the step does nothing else for it than to read tokens and to sample.
+    /// Returns whether the next step can check guesses for the text. Apart from guesses, the step may only read the text's tokens and sample.
     pub(super) fn may_guess(&self) -> bool {
         let n = self.unread.len();
         // Before the whole prompt is read, a step may have to return results for the prompt.
@@ -392,8 +391,8 @@ impl Text {
         self.guessing.is_some() && (1..=MOST_BEHIND).contains(&n) && self.is_live() && !self.is_stuck && !is_busy && is_quick
     }
 
-    /// Returns whether the device can sample the next tokens. A step in which it samples returns neither logits nor hidden states, and does not
-    /// handle the end of a prompt. Such a step cannot stop where a slot will be forked.
+    /// Returns whether the device can sample the next tokens. A step in which the device samples returns no logits or hidden states, does not handle
+    /// the end of a prompt, and cannot stop where a slot will be forked.
     pub(super) fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
         self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.needs_host()

@@ -144,7 +144,6 @@ impl VectorRule {
         model.check_ids(tokens)
     }
 
-    /// Returns whether the hidden state after a token counts.
     fn takes(&self, token: u32, is_last: bool) -> bool {
         match &self.rows {
             Rows::Pooled(Pooling::Mean) => true,

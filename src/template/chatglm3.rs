@@ -76,7 +76,7 @@ mod tests {
         let want = "[gMASK]sop<|system|>\nAnswer.\n[\n    {\n        \"name\": \"查\",\n        \"a\": 1\n    }\n]<|user|>\nhi<|assistant|>查\n\
                     ```python\ntool_call(x=1)\n```<|observation|>\n7<|assistant|>";
         assert_eq!(whole(&parts), want);
-        // The newline after a role is a part of its own, and so is the content: the vocabulary puts a space before each part.
+        // The newline after a role and the content are separate parts, because the vocabulary puts a space before each part.
         let text = |t: &str| Part::Text(t.into());
         assert_eq!(parts[5..8], [Part::Special("<|user|>"), text("\n"), text("hi")]);
         let one = ChatGlm3.render(&[Message::user("")]).unwrap();

@@ -136,7 +136,7 @@ impl Jinja {
     }
 }
 
-/// Returns a template with its blocks `generation` as blocks that are always rendered. Transformers marks a model's own words by them, for training.
+/// Replaces the blocks `generation` by blocks that are always rendered. In transformers, these blocks mark the model's own words for training.
 fn without_generation(source: &str) -> String {
     let mut out = String::with_capacity(source.len());
     let mut rest = source;

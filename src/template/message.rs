@@ -96,7 +96,6 @@ fn text_only<'de, D: Deserializer<'de>>(from: D) -> std::result::Result<String, 
     }
 }
 
-/// Returns the text of a text part.
 fn text_of(part: &Value) -> Result<&str> {
     let kind = part.get("type").and_then(Value::as_str).unwrap_or_default();
     let text = part.get("text").and_then(Value::as_str).filter(|_| kind == "text");

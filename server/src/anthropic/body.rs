@@ -273,7 +273,7 @@ impl MessagesBody {
         if self.messages.last().is_some_and(|last| last.role == InputRole::Assistant) && !thought.is_empty() {
             match all.last_mut() {
                 Some(last) if is_begun(last) => last.content = with_thought(thought, &last.content),
-                // A thought before a call has ended with the call.
+                // The thought precedes a call, so it has ended and is not continued.
                 Some(last) if !last.metadata.is_empty() => {}
                 _ => all.push(Message::assistant(with_thought(thought, ""))),
             }

@@ -57,17 +57,17 @@ impl Dialect {
 /// The treatment of a field.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Fate {
-    /// The engine reads it: the JSON types of its value, and its description.
+    /// The engine reads the field. The content is the JSON types of the value, and the description.
     Done(&'static [&'static str], &'static str),
-    /// The engine reads it under this name.
+    /// The engine reads the field under this name.
     Named(&'static str),
-    /// [`values`] reads it, together with other fields.
+    /// [`values`] reads the field together with other fields. The text is the description.
     Together(&'static str),
-    /// It changes nothing that an answer says. The text is the reason.
+    /// Ignored without a warning: the field would not change the content of an answer. The text is the reason.
     Harmless(&'static str),
-    /// It has no effect, and the answer says so in `warnings`. The text is the reason.
+    /// Ignored with an entry in `warnings` of the answer. The text is the reason.
     Ignored(&'static str),
-    /// The request is refused, unless the value is empty or one of these, which ask for nothing. The text is the advice.
+    /// The request is refused, unless the value is empty or one of the listed values, which ask for nothing. The text is the advice.
     Refused(&'static [&'static str], &'static str),
 }
 

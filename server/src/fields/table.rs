@@ -1,5 +1,5 @@
-//! The rows of the table. A field that only one endpoint reads is a field of the endpoint's type, and sampler settings are in the library's registry:
-//! neither needs a row.
+//! The rows of the table. Two kinds of fields need no row: a field of a single endpoint is in the endpoint's type, and a sampler setting is in the
+//! library's registry.
 
 use super::Fate::{Done, Harmless, Ignored, Named, Refused, Together};
 use super::{Dialect, Fate, Row};

@@ -10,7 +10,7 @@ use wingbeat::error::Error;
 const STRUCTURED: [(&str, &str); 5] =
     [("json", "json_schema"), ("regex", "regex"), ("choice", "choice"), ("grammar", "grammar"), ("json_object", "json_object")];
 
-/// Values that mean something else here: a field, its value elsewhere, and its value here. `None` leaves the field out.
+/// Values that other servers write in another way: the field, the value there, and the value here. `None` leaves the field out.
 const VALUES: [(&str, &str, Option<&str>); 8] = [
     ("top_k", "-1", Some("0")),
     ("top_n_sigma", "-1", None),
@@ -43,7 +43,7 @@ fn compact(json: &str) -> String {
     json.chars().filter(|c| keeps(*c)).collect()
 }
 
-/// Replaces the values that mean something else here, and adds the rules in vLLM's object `structured_outputs` as fields.
+/// Replaces the values of other servers (`VALUES`), and adds the rules in vLLM's object `structured_outputs` as fields.
 ///
 /// # Errors
 /// 400 if the object has an unknown key.

@@ -1,4 +1,4 @@
-//! Holds the table in `server/fields.md` to the table in the code.
+//! Tests that the table in `server/fields.md` matches the table in the code.
 
 use super::{Dialect, Fate, own, table};
 use std::fmt::Write;

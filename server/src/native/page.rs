@@ -13,10 +13,10 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 
 include!(concat!(env!("OUT_DIR"), "/page.rs"));
 
-/// The text with which Ollama answers. Ollama's clients ask for `/` to find out whether a server runs.
+/// Ollama's answer to `GET /`. Ollama's clients send this request to find out whether a server runs.
 const PROBED: &str = "Ollama is running";
 
-/// Answers with the page, or with Ollama's text if the client does not ask for HTML.
+/// Answers with the page if the client accepts HTML, otherwise with `PROBED`.
 pub async fn index(headers: HeaderMap) -> Answer {
     let asks_for_html = headers.get_all(header::ACCEPT).iter().any(|kinds| kinds.to_str().is_ok_and(|kinds| kinds.contains("text/html")));
     let mut response = if asks_for_html { answer("index.html", &headers)? } else { PROBED.into_response() };

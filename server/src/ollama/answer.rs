@@ -177,7 +177,7 @@ impl<O: AnswerObject> Lines for Objects<O> {
                 if !calls.is_empty() {
                     send(ObjectPart { calls, ..ObjectPart::default() });
                 }
-                // Tokens without a text of their own, such as a blank at the end, are left over.
+                // The remaining tokens, such as a blank at the end, have no event with text.
                 let logprobs = ChatLogprobs::of(engine, &std::mem::take(&mut self.logprobs)).map(|all| all.content).unwrap_or_default();
                 out.json(&O::new(
                     ObjectHead { logprobs, ..ObjectHead::last(&self.model, done, std::mem::take(&mut self.warnings)) },

@@ -183,7 +183,7 @@ pub async fn show(State(app): State<Arc<App>>, body: Body) -> Answer<Json<Shown>
         (of_family("embedding_length"), json!(facts.n_embd)),
         (of_family("vocab_size"), json!(facts.n_vocab)),
     ];
-    // As in Ollama: the length for which the model was trained, and among the parameters the length with which it is served.
+    // As in Ollama, `context_length` is the context of the model's training, and the parameter `num_ctx` is the context in this server.
     let context = facts.context.map(|context| (of_family("context_length"), json!(context)));
     let parameters = model.context().map_or_else(String::new, |context| format!("num_ctx {context}"));
     let capabilities = match hosted.task {

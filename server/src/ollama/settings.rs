@@ -88,7 +88,7 @@ impl ParsedRequest {
     /// The errors of [`Ticket::open`].
     pub async fn open(self, app: &Arc<App>, caller: &Caller, model: &Arc<Hosted>, endpoint: &'static str) -> Answer<Ticket> {
         let ParsedRequest { settings, mut request, claim, .. } = self;
-        // `false` asks for nothing that a model without thoughts could not do.
+        // A model without thoughts does what `false` asks for, so `false` is no error there.
         if settings.think == Some(Value::Bool(false)) {
             keep_supported_thinking(&app.started(model).await?.0, &mut request);
         }

@@ -229,7 +229,6 @@ fn take_characters(bytes: &mut Vec<u8>) -> usize {
 /// Writes the chunks of streamed texts.
 struct Chunks {
     stream: ChunkStream,
-    /// The number of continuations per prompt.
     n: usize,
     /// The log-probabilities of each choice.
     tables: Vec<Table>,

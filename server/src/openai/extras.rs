@@ -61,7 +61,7 @@ pub struct NamedSchema {
     rest: NothingElse,
 }
 
-/// The other keys of an object: there must be none. A schema in place of its wrapper would otherwise allow any JSON.
+/// Refuses all other keys of a [`NamedSchema`]. Otherwise, a schema in place of this wrapper would allow any JSON.
 #[derive(Debug, Clone, Copy)]
 struct NothingElse;
 

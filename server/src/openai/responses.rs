@@ -52,7 +52,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
         Some(id) => Some(Record::read(&app, &engine, &caller, id).await?.ok_or_else(|| unknown(id).in_field("previous_response_id"))?),
         None => None,
     };
-    // The state after a response of another model may have begun in another initial state.
+    // A state of another model is not continued, because it may have begun in another initial state.
     let continues_state = previous.as_ref().is_some_and(|record| record.response["model"] == model.name.as_str());
     let mut messages = previous.map(|record| record.messages).unwrap_or_default();
     if let Input::Messages(new) = std::mem::replace(&mut request.input, Input::Tokens(Vec::new())) {
@@ -132,7 +132,7 @@ pub async fn cancel(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
 /// 404 if the caller has no response with this id.
 async fn stored(app: &Arc<App>, caller: &Caller, id: &str) -> Answer<Record> {
     for model in app.models_for(ServedTask::Text) {
-        // A model that is not ready may have the response, so this is no reason for 404.
+        // A model that is not ready may have the response. So the error is 503 here, not 404.
         let engine = app.started(model).await?.0;
         if let Some(record) = Record::read(app, &engine, caller, id).await? {
             return Ok(record);

@@ -205,14 +205,13 @@ pub fn play(recording: Arc<Recording>, n: usize) -> Response {
     Sse::new(lines).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// Does the same as [`respond`], but streams one JSON object per line.
+/// Returns a streamed response like [`respond`], but with one JSON object per line.
 pub fn respond_in_json<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> Response {
     let line = |line: StreamEvent| Ok::<_, Infallible>(line.data + "\n");
     let body = Body::from_stream(all_lines(tickets, lines, request_id).map(line));
     ([(header::CONTENT_TYPE, JSON_LINES)], body).into_response()
 }
 
-/// Returns the lines of a stream.
 fn all_lines<L: Lines>(tickets: Vec<Ticket>, lines: L, request_id: &str) -> impl Stream<Item = StreamEvent> + use<L> {
     let streaming = Streaming { events: Some(events(tickets)), lines, out: Out::default(), request_id: request_id.into() };
     let next = |mut streaming: Streaming<L>| async move {

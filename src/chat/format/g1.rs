@@ -68,8 +68,8 @@ const MAX_TOKENS: usize = 4096;
 
 impl Format {
     /// Returns the format for a conversation with tools, calls or results. A G1 format of lines becomes `g1-tools` with the same [`Thinking`]. Other
-    /// formats of lines become `g1-tools-short`, although their models were not trained with tools. A format of messages for G1 or for GLM-4.7 changes
-    /// to the sampler settings for tools; a GLM-4.7 does not if its checkpoint has settings of its own. Other formats are unchanged.
+    /// formats of lines become `g1-tools-short`, although their models were not trained with tools. A format of messages for G1 gets the sampler
+    /// settings for tools, and so does a GLM-4.7 whose checkpoint has no settings of its own. Other formats are unchanged.
     #[must_use]
     pub fn for_tools(self) -> Format {
         let family = if let FormatKind::Messages(options) = &self.kind { Some(options.template.family()) } else { None };

@@ -114,9 +114,9 @@ impl InitialPrompt {
 }
 
 impl Format {
-    /// Converts a rendered prompt, in which special tokens are text, to the ids of the conversation that was rendered. Only for text that its author
-    /// may command with: special tokens in the text of a message become special tokens, too. If `begins` is true, the ids begin with the tokens that
-    /// begin every prompt.
+    /// Converts a rendered prompt, in which special tokens are text, to the ids of the conversation that was rendered. Special tokens in the text of a
+    /// message become special tokens, too, so the authors of all messages must be trusted. If `begins` is true, the ids begin with the tokens that begin
+    /// every prompt.
     ///
     /// # Errors
     /// Errors of [`Vocab::encode`].

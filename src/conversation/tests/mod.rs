@@ -175,7 +175,6 @@ fn holds(engine: &Engine, n_pinned: usize, n_cached: usize) {
     }
 }
 
-/// Returns a copy of a kept state.
 fn state(chat: &Conversation, name: &str) -> Snapshot {
     let kept = chat.mode.states().into_iter().find(|(kept, _)| *kept == name).unwrap().1;
     chat.core.engine.copy_of(kept.pinned.as_ref()).unwrap()

@@ -107,7 +107,7 @@ pub(super) struct PrefixCache {
     /// For each hashed namespace, a tree that finds an entry's key by its tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
-    /// The KV cache of slots without continuations, in tokens: entries may use it until the next continuation begins.
+    /// How many further tokens of the KV cache entries may use, because no continuation needs them now.
     lent: usize,
     host_bytes: u64,
     folder: Option<Folder>,
@@ -175,9 +175,8 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == Tier::Device).count()
     }
 
-    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest`. An entry may cover the whole prompt if it
-    /// has logits and if `may_end` is true: the prompt then ends with a whole character. Otherwise at least the prompt's last token must be
-    /// prefilled.
+    /// Returns the entry that covers the most tokens of a prompt, or `None` if no entry covers `fewest` tokens. Only an entry with logits may cover the
+    /// whole prompt, and only if `may_end` is true (the prompt ends with a whole character). Otherwise, the prompt's last token must be prefilled.
     pub fn find(&self, namespace: &str, prompt: &[u32], may_end: bool, fewest: usize) -> Option<PrefixHit> {
         let tree = self.trees.get(&hashed(namespace))?;
         let is_whole = |n: usize, id: u64| {
@@ -220,8 +219,8 @@ impl PrefixCache {
         Ok(Some(slot))
     }
 
-    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens; if slots can be rewound,
-    /// also entries whose tokens are a prefix of `tokens`. Closes the slot without an entry if the cache is off, if there are fewer than `FEWEST`
+    /// Makes an entry from `slot`, whose state is the state after `tokens`. Removes an older entry with the same tokens. If slots can be rewound, also
+    /// removes entries whose tokens are a prefix of `tokens`. Closes the slot without an entry if the cache is off, if there are fewer than `FEWEST`
     /// tokens, or if a longer entry already serves these tokens.
     pub fn insert(&mut self, namespace: &str, tokens: Vec<u32>, slot: Slot, session: &mut Session) -> Result<()> {
         if tokens.len() < FEWEST || !self.is_on() {
@@ -443,7 +442,6 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.tier() == tier).map(Entry::n_bytes).sum()
     }
 
-    /// Returns the slots of the entries on the device.
     fn slots(&self) -> Vec<Slot> {
         self.entries.values().filter_map(|entry| if let EntryLocation::Device(slot) = entry.held { Some(slot) } else { None }).collect()
     }

@@ -72,8 +72,8 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Lets entries use `tokens` tokens of the KV cache that no continuation needs now. If this is less than before, moves entries off the device
-    /// until the remaining entries fit.
+    /// Sets how many further tokens of the KV cache entries may use, because no continuation needs them now. If `tokens` is less than before, moves
+    /// entries off the device until the remaining entries fit.
     ///
     /// # Errors
     /// `Memory` or `Device` if an entry cannot be moved.

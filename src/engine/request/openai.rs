@@ -8,7 +8,7 @@ use serde_json::value::RawValue;
 /// Fields of a body that say nothing about its text.
 const IGNORED: [&str; 8] = ["model", "stream", "stream_options", "user", "store", "metadata", "service_tier", "parallel_tool_calls"];
 
-/// The values of `reasoning_effort`, and those of `thinking`.
+/// Values of `reasoning_effort`, each with the value of `thinking` that replaces it.
 const EFFORTS: [(&str, &str); 6] = [
     (r#""none""#, r#""off""#),
     (r#""minimal""#, r#""off""#),

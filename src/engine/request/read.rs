@@ -143,7 +143,7 @@ fn tool_choice(name: &str, value: &str) -> Result<ToolChoice> {
     }
 }
 
-/// Reads the texts of which one must be generated.
+/// Reads the list of texts from which the answer must be chosen.
 fn choice(name: &str, value: &str) -> Result<Vec<String>> {
     let texts: Vec<String> = of(name, value, "an array of strings")?;
     match texts.iter().any(|text| !text.is_empty()) {

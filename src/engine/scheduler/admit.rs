@@ -28,8 +28,7 @@ pub(super) struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next one, it waits, and so do all
-    /// others.
+    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next candidate, all candidates wait.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next()
             && (next.n_slots <= self.n_free() || self.make_way(&next))
@@ -73,7 +72,7 @@ impl Scheduler {
     fn begin(&mut self, id: u64) -> Result<()> {
         let Some(mut submission) = self.requests.remove(&id) else { return Ok(()) };
         let begun = self.begin_texts(id, &mut submission);
-        // An error ends the request, too: its reader must hear it.
+        // Inserted even after an error, which the caller reports to the request's reader.
         self.requests.insert(id, submission);
         begun
     }

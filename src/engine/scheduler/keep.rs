@@ -50,7 +50,7 @@ impl Scheduler {
         if let Some((_, memory, pending, Some(Finish::Interrupted))) = &mut ended
             && n_read < request.prepared.prompt.len()
         {
-            // The text was ended within its prompt. The state is the state after the tokens that were read.
+            // The text ended within its prompt, so the state has only the prefilled tokens.
             tokens.truncate(n_read);
             *memory = request.sampler(progress.index, n_read).memory();
             let before = request.state.as_ref().map_or(&[][..], |state| state.pending());
@@ -98,7 +98,6 @@ impl Scheduler {
     }
 }
 
-/// Returns a channel that contains an error.
 fn failed(e: Error) -> Receiver<Result<StateInfo>> {
     let (saved, is_saved) = async_channel::bounded(1);
     let _ = saved.try_send(Err(e));

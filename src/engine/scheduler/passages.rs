@@ -135,7 +135,7 @@ impl Scheduler {
     /// Adds a text that continues `from`, and closes `from`.
     pub(super) fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
         let session = self.batcher.session_mut();
-        // `from` keeps the blocks that it shares with a cache entry, even if the entry has to leave the device.
+        // If a cache entry leaves the device here, `from` keeps the blocks that it shared with the entry.
         let room = self.cache.lend(0, session);
         self.cache.make_room(1, session);
         let added = room.and_then(|()| self.batcher.add(job));

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use web_time::Instant;
 
-/// How long a text has its slot before it gives the slot up to a namespace that has less than its share.
+/// A text has its slot for this time before a namespace below its share can take the slot.
 const HOLD: Duration = Duration::from_millis(250);
-/// How long a text has its slot before it gives the slot up to a namespace without any, if there are fewer slots than namespaces or if the request
-/// needs more than the share.
+/// A text has its slot for this time before a namespace without slots can take the slot in other cases: there are fewer slots than namespaces, or the
+/// waiting request needs more slots than the share.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The request or text that gets slots next.
@@ -51,8 +51,8 @@ impl Scheduler {
         firsts.min_by_key(share)
     }
 
-    /// Returns everything that can use slots now: its namespace, what it is, and the number of slots. The first of a namespace is first
-    /// here. A request whose reader is slow gets no slots.
+    /// Returns the texts and requests that can use slots now, each with its namespace and its number of slots. Within a namespace, the first entry
+    /// gets slots first. Leaves out requests whose readers are slow.
     fn ready(&self) -> impl Iterator<Item = (&str, CandidateKind, usize)> {
         let swapped = self.batcher.swapped().filter_map(|(job, n_slots)| {
             let request = self.sequences.get(&job)?.request;
@@ -73,8 +73,8 @@ impl Scheduler {
         running
     }
 
-    /// Makes texts give up their slots until `next` can have its slots. First texts whose readers are slow, then texts of the namespaces with the
-    /// most slots. Returns whether enough slots are free.
+    /// Makes texts give up their slots until `next` can have its slots. Texts whose readers are slow come first, then texts of the namespaces with
+    /// the most slots. Returns whether enough slots are free.
     pub(super) fn make_way(&mut self, next: &Candidate) -> bool {
         // A browser cannot wait for the copy of a slot.
         if !MAY_BLOCK || self.shared.options.swap_bytes == 0 {
@@ -114,7 +114,7 @@ impl Scheduler {
         let names: HashSet<&str> = running.keys().copied().chain(self.ready().map(|(namespace, ..)| namespace)).collect();
         let share = (self.shared.options.slots - self.passages.n_running()) / names.len().max(1);
         let own = running.get(next.namespace.as_str()).copied().unwrap_or(0);
-        // With less than its share, a namespace gets slots from those with more. Without any slot, it gets its turn.
+        // A namespace below its share takes slots from namespaces above theirs. A namespace without slots takes a slot for a turn.
         let (floor, hold) = match own + next.n_slots <= share {
             true => (share, HOLD),
             false if own == 0 => (0, TURN),
@@ -185,7 +185,7 @@ impl Scheduler {
     }
 }
 
-/// The error of a text that nobody reads, while others wait and its state finds no memory.
+/// The error for a text with a slow reader, if others need its slots and the memory for swapped texts is full.
 fn unread() -> Error {
     Error::new(Kind::Busy, "the answer was ended, because its reader took no text while other requests waited for slots")
         .hint("read the events of a stream as they arrive")

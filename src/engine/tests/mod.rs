@@ -111,7 +111,7 @@ fn the_queue_has_a_limit_and_an_order() {
     let e = with(9).unwrap_err();
     assert_eq!((e.kind, e.message.as_str()), (Kind::Busy, "the queue is full: 3 requests are waiting"));
     drop(running);
-    // The last submitted starts first, so each waits less than all that were submitted before it, however slow the machine is.
+    // The request that was submitted last starts first. So each request waits less than the requests submitted before it, however slow the machine is.
     let [low, first, high] = [low, first, high].map(|generation| generation.wait().unwrap()[0].timings.queue_ms);
     assert!(high < first && first < low, "{high} {first} {low}");
 }

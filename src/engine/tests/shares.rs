@@ -68,7 +68,7 @@ fn a_stream_that_nobody_reads_loses_its_slot_and_its_memory_has_a_bound() {
     assert!(engine.stats().swapped >= 1, "{:?}", engine.stats());
     let want = alone_long(&model, 80, 1);
     slow.into_iter().for_each(|slow| assert_eq!(slow.wait().unwrap()[0].tokens, want));
-    // With memory for none, such a text ends.
+    // Without memory for swapped texts, a text with a slow reader ends.
     let options = EngineOptions { event_bytes: 12 * size_of::<Event>(), swap_bytes: 1, ..EngineOptions::new().slots(1) };
     let engine = Engine::start(&model, options).unwrap();
     let slow = engine.submit(long("a", 80, 1)).unwrap();

@@ -88,7 +88,7 @@ fn slow_rules_delay_their_own_text_alone() {
         let engine = Engine::start(&model, EngineOptions::new().slots(slots)).unwrap();
         let (go, may_go) = channel::<()>();
         let gate = std::sync::Mutex::new(Some(may_go));
-        // The rules wait until both other texts are complete. If they waited in a step, no text would ever be.
+        // The rules wait until both other texts are complete. If the rules blocked the steps, no text would ever be complete.
         let make = move || {
             let may_go: Receiver<()> = gate.lock().unwrap().take().unwrap();
             let mut waits = true;

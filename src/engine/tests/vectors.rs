@@ -81,7 +81,6 @@ fn texts(n: usize, words: usize) -> Vec<Input> {
     (0..n).map(|i| Input::Text(format!("{i}{}", " and God said".repeat(words)))).collect()
 }
 
-/// Returns the events that have arrived.
 fn arrived(generation: &mut Generation) -> Vec<Event> {
     use futures_core::Stream;
     let mut context = std::task::Context::from_waker(std::task::Waker::noop());

@@ -1,8 +1,7 @@
 //! Sampling on the device: one submission has several steps, and the host reads the ids of all steps together.
 //!
-//! A submission writes new pages and leaves the current ones unchanged. (A page is the device memory of one slot's recurrent states.) A text may end
-//! before the last step: at a stop id, at a stop text, or because the caller ends it. The slot of such a text keeps the old page, and reads the
-//! tokens of the text again.
+//! A submission writes to new pages (memory of recurrent states) and leaves the current pages unchanged. A text may end before the last step: at a
+//! stop id, at a stop text, or because the caller ends it. The slot of such a text keeps its current page and reads the tokens of the text again.
 
 use super::Batcher;
 use super::step::{EventSink, Hear, PendingStep};
@@ -26,7 +25,7 @@ impl Default for Pace {
 }
 
 impl Pace {
-    /// Sets the number of steps of the next submission, from the time `took` of a submission of `n` steps. The new number is at most twice `n`.
+    /// Sets the number of steps of the next submission, after a submission of `n` steps took the time `took`. The new number is at most twice `n`.
     fn learn(&mut self, n: usize, took: Duration) {
         let fit = LONGEST.as_secs_f64() * n as f64 / took.as_secs_f64().max(1e-9);
         self.0 = (fit as usize).clamp(1, (2 * n).min(MAX_AHEAD));

@@ -1,5 +1,5 @@
-//! Speculation: a step also reads guesses of the next tokens, and the host samples after each of them as long as they are right. So one step can yield
-//! several tokens, and each token is sampled exactly as without guesses.
+//! Speculation: a step also reads guesses of the next tokens, and the host samples after each guess as long as the guesses are right. So one step can
+//! yield several tokens, and each token is sampled exactly as without guesses.
 
 use super::step::{EventSink, Hear};
 use super::{Batcher, TextId};
@@ -12,7 +12,7 @@ use crate::session::{Model, Session, caught};
 use std::borrow::{Borrow, BorrowMut};
 use web_time::Instant;
 
-/// After this many steps without a guess, a proposer that takes time is tried again; after twice as many if the last try was wrong, and so on.
+/// After this many steps without a guess, a proposer that takes time is tried again. Each further wrong try doubles the number.
 const TRY_AGAIN: usize = 64;
 /// The largest number of such doublings.
 const MOST_DOUBLINGS: u32 = 4;
@@ -187,11 +187,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         (self.guesses.n_drafted, self.guesses.n_accepted)
     }
 
-    /// Adds guesses to the unread tokens of the texts in `order`, as many as pay. Returns whether there are any.
+    /// Adds guesses to the unread tokens of the texts in `order`, if they should save time. Returns whether any guess was added.
     pub(super) fn guess(&mut self) -> bool {
         let Batcher { session, texts, order, guesses, .. } = self;
         let is_wanted = order.iter().any(|&i| texts[i].guessing.is_some());
-        // A step that reads a prompt is long already.
+        // No guesses in a step that reads a prompt: it is long already.
         if !is_wanted || !order.iter().all(|&i| texts[i].is_decoding()) {
             return false;
         }
@@ -255,7 +255,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
                 if let Some(guessing) = text.guessing.as_deref_mut().filter(|_| t < n_guesses) {
                     guessing.learn(guessing.by, is_right);
                 }
-                // A stop id is not part of the text.
+                // A stop id adds no token to `unread` and ends the text.
                 if !is_right || text.unread.len() == n_unread + n_right {
                     break;
                 }

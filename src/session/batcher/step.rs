@@ -247,7 +247,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let n_prompt = session.n_read()[n_first..].iter().sum();
         let took = session.clock.stop();
         let n_rows: usize = session.n_read().iter().sum();
-        // A step with guesses takes longer than a step that only decodes.
+        // Steps with guesses do not count, because they take longer than steps that only decode.
         if let Some(bound) = self.prefill.as_mut().filter(|_| n_decoding > 0 && (n_prompt > 0 || n_rows == n_decoding)) {
             bound.learn(n_prompt, n_decoding, took);
         }

@@ -57,7 +57,7 @@ impl ConstraintThreads {
         ConstraintThreads { lanes: Arc::default(), wake, most, means: HashMap::new() }
     }
 
-    /// Returns whether a draw has ended that [`take`](Self::take) has not returned.
+    /// Returns whether the result of an ended draw waits for [`take`](Self::take).
     pub fn has_ended(&self) -> bool {
         self.lanes.n_ended.load(Ordering::SeqCst) > 0
     }

@@ -96,7 +96,7 @@ fn experts_count_on_their_own_device() {
         assert_eq!((experts.weights, experts.slots, experts.scratch), (n * sparse[0].experts, 0, footprint.scratch), "{text}");
         assert_eq!((rest.weights + experts.weights, rest.slots, rest.scratch), (whole.weights, whole.slots, whole.scratch), "{text}");
     }
-    // Mapped bytes are asked for matrices on the CPU only, and belong to the device of their matrices.
+    // Only matrices on the CPU have mapped bytes, which count for the device of the matrix.
     let experts_of = |n: usize| n as u64 * sparse[0].experts;
     for (text, mapped) in [
         ("gpu fp16, experts cpu", experts_of(n_layer - 1)),

@@ -11,20 +11,19 @@ use web_time::Instant;
 
 /// The weight of a new time in the running mean.
 const NEW: f64 = 0.2;
-/// A reading of at most this many tokens per text belongs to the time of its guesses. A longer reading is rare.
+/// The measured time of guesses includes reading at most this many tokens per text. Longer reads are rare, so their time does not count.
 const SHORT: usize = 16;
 /// The share of right guesses that the first text expects.
 const EXPECTED: f64 = 0.7;
 /// The weight of a step in the share that new texts expect.
 const OF_STEP: f64 = 0.05;
-/// The least share that a new text expects, so that a draft which was useless for earlier texts is tried.
+/// The least share of right guesses that a new text expects. So a draft that was useless for earlier texts is tried again.
 const LEAST: f64 = 0.2;
 
-/// Guesses with a draft model. The draft draws with a copy of the text's own sampler, and so with the same random numbers: where both models expect
-/// the same tokens, the draft also guesses sampled tokens.
+/// Guesses with a draft model. The draft draws with a copy of the text's sampler, and so with the same random numbers. Where both models expect the same
+/// tokens, the draft also guesses randomly drawn tokens right.
 pub struct Draft {
     texts: Texts,
-    /// The mean time of a guess in seconds.
     seconds: f64,
     /// The running share of right guesses in all texts.
     right: f64,
@@ -64,7 +63,7 @@ impl Draft {
                 wishes.iter_mut().zip(&mut samplers).filter(|(wish, _)| wish.guesses.len() == n_guessed && n_guessed < wish.most)
             {
                 let Some(logits) = texts.logits(wish.key())? else { continue };
-                // Settings that exclude every token are reported when the text itself is sampled.
+                // If the settings exclude every token, sampling the text itself reports the error.
                 let Ok(guess) = sampler.sample(logits) else { continue };
                 if wish.text.stop_ids.contains(&guess) {
                     continue;

@@ -1,18 +1,18 @@
 //! The slots of a draft model: which tokens of each text it reads, and when.
 //!
-//! To read a long prompt for a draft that turns out to be useless would make short answers slower. So the draft reads only the last tokens of a new
-//! text at first. With each right guess, it earns the time to read some tokens from the beginning of the text, in a second slot that replaces the
-//! first when it has caught up. After a text, its slot is kept for a text that begins with the same tokens, such as the next turn of a chat.
+//! A draft may turn out to be useless, and prefilling a long prompt for it would make short answers slower. So the draft first reads only the last
+//! tokens of a new text. Each right guess allows it to read some more tokens from the beginning of the text, in a second slot. When this slot has
+//! caught up, it replaces the first. After a text, its slot is kept for a text that begins with the same tokens, such as the next turn of a chat.
 
 use crate::error::Result;
 use crate::session::{Idle, MAX_SLOTS, Model, Session, Slot};
 use std::collections::{HashMap, VecDeque};
 
-/// The number of tokens before the guesses that a draft reads of a new text. A text of at most twice as many tokens is read from its beginning.
+/// A draft reads this many of a new text's last tokens before it guesses. A text of at most twice as many tokens is read from its beginning.
 const RECENT: usize = 16;
 /// The number of earlier tokens that a draft may read per right guess.
 const EARNED: usize = 8;
-/// Earlier tokens are read at least this many at a time, as one token costs nearly as much as several.
+/// Earlier tokens are read at least this many at a time, because one token takes nearly as long as several.
 const LEAST_READ: usize = 32;
 /// The largest number of earlier tokens that one step reads.
 const MOST_READ: usize = 128;
@@ -54,8 +54,8 @@ struct IdleDraftSlot {
 }
 
 impl Texts {
-    /// Opens a session of `draft` for `n_texts` texts. Each text needs a slot that guesses, a fork and a longer slot. The two that read most share the
-    /// blocks of two contexts if the draft has attention.
+    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with attention
+    /// has KV cache blocks for two full contexts per text, because the fork shares blocks.
     ///
     /// # Errors
     /// The errors of [`Session::with_idle`].
@@ -89,7 +89,7 @@ impl Texts {
             let unused = if is_right { std::mem::replace(&mut followed.reader.slot, fork) } else { fork };
             self.session.close(unused)?;
         }
-        // After many tokens without guesses, the text is like a new one.
+        // After many tokens without guesses, the text counts as new: only its last tokens are read.
         if self.unread(followed.reader, tokens)?.len() > 2 * RECENT && self.make_room() {
             let late = std::mem::replace(&mut followed.reader, self.recent(tokens)?);
             match followed.longer {
@@ -196,7 +196,8 @@ impl Texts {
         }
     }
 
-    /// Ends a text. Keeps the slot that has begun first if the draft is recurrent. A slot with attention would take room from running texts.
+    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room from
+    /// running texts.
     pub fn forget(&mut self, key: usize) {
         let Some(Followed { mut tokens, reader, ahead, longer, .. }) = self.texts.remove(&key) else { return };
         let kept = longer.unwrap_or(reader);
@@ -258,7 +259,7 @@ mod tests {
         assert_eq!(read(&mut texts, 0, &tokens[..205]), [205 - MOST_READ - 4 * EARNED], "the longer slot has caught up");
         assert_eq!(texts.logits(0).unwrap().unwrap(), whole(&texts, &tokens[..205]));
         assert_eq!(texts.session.n_free(), 2);
-        // After a long time without guesses, the last tokens come first again.
+        // After a long time without guesses, the draft reads only the last tokens again.
         assert_eq!(read(&mut texts, 0, &tokens[..290]), [RECENT]);
         texts.earn(0, 20);
         assert_eq!(read(&mut texts, 0, &tokens[..291]), [291 - 205]);
@@ -291,7 +292,7 @@ mod tests {
         assert_eq!(read(&mut texts, 1, &tokens[..80]), [20]);
         assert_eq!(texts.logits(1).unwrap().unwrap(), whole(&texts, &tokens[..80]));
         texts.forget(1);
-        // A long new turn is read as far as it was earned, from the kept slot on.
+        // The kept slot reads only as many tokens of a long new turn as right guesses have earned.
         assert_eq!(read(&mut texts, 2, &tokens[..300]), [RECENT]);
         texts.earn(2, 100);
         assert_eq!(read(&mut texts, 2, &tokens[..301]), [MOST_READ, 1]);

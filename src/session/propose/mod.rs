@@ -43,8 +43,8 @@ pub trait Proposer: Send {
     /// Returns the value of [`Speculate`] that selects this proposer besides [`Speculate::Auto`]. `None` if only `Auto` selects it.
     fn kind(&self) -> Option<Speculate>;
 
-    /// Returns the mean time of a guess in seconds. `None` if a guess takes no noticeable time. Such a proposer guesses before the number of guesses is
-    /// chosen; other proposers are asked only for as many guesses as seem to pay.
+    /// Returns the mean time of a guess in seconds. `None` if a guess takes no noticeable time: the proposer then guesses before the number of guesses is
+    /// chosen. A proposer with a time is asked only for as many guesses as should make the text faster.
     fn seconds(&self) -> Option<f64> {
         None
     }
@@ -60,10 +60,10 @@ pub trait Proposer: Send {
     /// Guesses the next tokens of several texts. A guess that is no token id of the model is dropped, with all guesses after it.
     fn propose(&mut self, wishes: &mut [Wish<'_>]);
 
-    /// Hears how many of the compared guesses of a text were right. Only the last of them can be wrong.
+    /// Records how many of the `n_compared` guesses of a text were right. Only the last compared guess can be wrong.
     fn learn(&mut self, _key: usize, _n_right: usize, _n_compared: usize) {}
 
-    /// Frees what is stored for a text.
+    /// Frees the data of a text that has ended.
     fn forget(&mut self, _key: usize) {}
 }
 

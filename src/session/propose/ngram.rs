@@ -31,7 +31,7 @@ impl Places {
         }
     }
 
-    /// Returns the place before which most of the last tokens occur, at least 2 and at most [`LONGEST`]. Among equals, returns the latest.
+    /// Returns the place after the longest earlier occurrence of the last tokens, from 2 to [`LONGEST`] of them. Among equals, returns the latest.
     fn find(&self, tokens: &[u32]) -> Option<usize> {
         let last = tokens.last_chunk::<2>()?;
         let mut next = self.latest.get(last).copied();

@@ -10,14 +10,14 @@ const NEW: f64 = 0.2;
 const OUTLIER: f64 = 3.0;
 /// After this many steps without a new time, a recorded time is dropped. So a number of guesses that was once slow is tried again.
 const STALE: u64 = 2000;
-/// As long as only one number of tokens was measured: the additional time of a step for each further token, as a share. This is less than most devices
-/// need, so guesses are tried and their time is measured.
+/// The assumed cost of each further token, as a share of a step's time, while only one number of tokens was measured. Most devices need more time.
+/// The low value makes the first guesses likely, so that their time is measured.
 const HOPED: f64 = 0.03;
-/// An estimate between two measured times is reduced to this share, so that the number of tokens is tried.
+/// An estimate between two measured times is reduced to this share, so that numbers of tokens without a measurement are tried.
 const TRIED: f64 = 0.95;
-/// A guess that is right with a smaller probability is never checked. Errors of measurement are as large as its gain.
+/// A guess that is less likely to be right is never checked, because errors of measurement are as large as its gain.
 const LEAST: f64 = 0.05;
-/// Guesses must make a text at least this much faster, so that errors of measurement do not make it slower.
+/// Guesses are checked only if they should make a text at least this much faster. The margin covers errors of measurement.
 const GAIN: f64 = 1.02;
 
 /// An offer of a proposer: guesses for one text.
@@ -97,7 +97,7 @@ impl Pace {
         }
     }
 
-    /// Returns the gain of the first guess of an offer in tokens, less the tokens that a step of `n_rows` tokens would generate in the time of the guess.
+    /// Returns the net gain of an offer's first guess, in tokens: its probability to be right, minus the steps of `n_rows` tokens that the guess delays.
     pub fn gain(&self, offer: &Offer, n_rows: usize) -> f64 {
         offer.right - self.time(n_rows).map_or(0.0, |alone| offer.seconds / alone)
     }
@@ -107,7 +107,7 @@ impl Pace {
         let Base { n_texts, n_rows, room, replays } = base;
         let mut counts = vec![0; offers.len()];
         let mut best = counts.clone();
-        // A step without guesses must have been measured, also after its time has become stale.
+        // The time of a step without guesses must have been measured, again after it has become stale.
         let Some(alone) = self.times.get(n_rows).copied().flatten().and_then(|_| self.time(n_rows)) else { return best };
         let n_texts = n_texts as f64;
         let mut most = GAIN * n_texts / alone;

@@ -43,8 +43,8 @@ pub fn of<'a>(metadata: &BTreeMap<String, String>, tensors: impl Iterator<Item =
     format!("crc32:{:08x}", hash.finalize())
 }
 
-/// Checks the format version and the checksum of a state file. Files of format version 1 have no checksum. Their numbers must be finite, which finds
-/// a part of the damage.
+/// Checks the format version and the checksum of a state file. Files of format version 1 have no checksum, so only their numbers are checked: a number
+/// that is not finite shows damage.
 ///
 /// # Errors
 /// `File` if the file is damaged, or its format version is unsupported.

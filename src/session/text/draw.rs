@@ -43,8 +43,8 @@ impl Draw {
             .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
         self.is_closing = drawn.is_closing;
         if let Some(token) = drawn.token.filter(|token| *left == 1 && !stop_ids.contains(token)) {
-            // This token reaches the text's limit, so the caller will ask whether the text may end. The answer may take long, so the constraint
-            // computes it here and keeps it.
+            // This token reaches the text's limit, so the caller will ask whether the text may end. The constraint computes and keeps the answer here,
+            // because this may take long.
             constraint.accept(token)?;
             self.has_told_last = true;
             let _ = constraint.allowed();
@@ -98,8 +98,8 @@ impl Text {
         Ok(Some(drawn))
     }
 
-    /// Moves everything that drawing the next token under the constraint needs out of the text. Returns `None` without a constraint. Until
-    /// [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
+    /// Begins to draw the next token under the constraint: moves everything that the draw needs out of the text. Returns `None` without a constraint.
+    /// Until [`end_draw`](Self::end_draw), only [`end`](Self::end) may be called.
     pub(in crate::session) fn begin_draw(&mut self, logits: &[f32]) -> Option<Draw> {
         let constraint = self.spec.constraint.take()?;
         logits.clone_into(&mut self.scratch);

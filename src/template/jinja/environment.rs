@@ -15,20 +15,20 @@ use std::sync::Arc;
 /// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
-// `metered.rs` inserts the filters below between a template's instructions. The names begin with a zero byte, so that no template uses them by
-// accident.
-/// Follows each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory without
-/// inner values.
+// `metered.rs` inserts the filters below before or after instructions of a template. The names begin with a zero byte, so that no template uses them
+// by accident.
+/// Inserted after each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory
+/// without inner values.
 pub const MADE: &str = "\0made";
-/// Follows each instruction whose result contains new inner values. Checks the size of the result and counts its memory with all inner values.
+/// Inserted after each instruction whose result contains new inner values. Checks the size of the result and counts its memory with all inner values.
 pub const COPIED: &str = "\0copied";
-/// Precedes each multiplication. Gets both factors as a pair, and refuses a product that would be too large.
+/// Inserted before each multiplication. Receives both factors as a pair, and refuses a product that would be too large.
 pub const GUARD_MUL: &str = "\0guard_mul";
-/// Precedes each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
+/// Inserted before each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// Precedes each slice. Gets the step, and replaces the least number, with which the engine would fail, by the next one: both take one element.
+/// Inserted before each slice. Receives the step. Replaces the smallest integer, at which minijinja fails, by the next larger one: both take one element.
 pub const STEP: &str = "\0step";
-/// Follows each step of a loop. Fails if the rendering's time limit has passed.
+/// Inserted after each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
 
 /// The maximum number of instructions in one rendering, checks included. The engine counts 64 bytes of a new text as one instruction. 1000 messages
@@ -84,7 +84,7 @@ pub fn new(limits: &Arc<RenderLimits>) -> Environment<'static> {
             let Some((list, rest)) = args.split_first().filter(|(list, _)| !list.is_undefined() && !list.is_none()) else {
                 return builtin.call(state, &args);
             };
-            // A test of one item can be long, such as `in` with a large list. So the clock is looked at before each.
+            // The test of one item can take long, such as `in` with a large list. So the time limit is checked before each test.
             let mut chosen = Vec::new();
             for item in list.try_iter()? {
                 l.in_time()?;

@@ -103,8 +103,8 @@ pub fn list(id: &str, record: &Record, query: &str) -> Answer<InputItems> {
     Ok(InputItems { object: "list", data, first_id, last_id, has_more })
 }
 
-/// Converts a message to an item. The engine's messages have no ids of calls, so the calls are numbered, and so are their results, which have the order
-/// of the calls.
+/// Converts a message to an item. The engine's messages have no ids of calls, so the ids here are numbers. A result has the number of its call, because
+/// results are in the order of the calls.
 fn item(message: &Message, id: &str, [n_calls, n_results]: &mut [usize; 2]) -> ItemKind {
     let text = message.content.clone();
     let status = "completed";

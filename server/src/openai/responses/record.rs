@@ -20,7 +20,7 @@ pub struct Record {
     pub response: Value,
     /// All messages of the conversation, the answer included. `instructions` are left out.
     pub messages: Vec<Message>,
-    /// How many of the messages the answer added, and so the input lacks. Missing in records of older versions.
+    /// The number of messages that the answer added at the end of `messages`. Missing in records of older versions.
     #[serde(default)]
     pub n_answer: Option<usize>,
 }
