@@ -32,7 +32,7 @@ fn bits(parts: vec4<u32>, i: u32, to: u32) -> array<vec4<u32>, 2> {
     return array<vec4<u32>, 2>(vec4(w << to) & mask, vec4((w >> 16u) << to) & mask);
 }
 
-// These functions return the same bits as bytes, the even codes, then the odd ones.
+// These functions return the same bits with a byte per code: the even codes, then the odd codes.
 fn split_pairs(parts: vec4<u32>, i: u32, to: u32) -> vec2<u32> {
     let w = select(parts.x, parts.y, i >= 2u) >> (2u * (i & 1u));
     return (vec2(w, w >> 4u) & vec2(0x03030303u)) << vec2(to);

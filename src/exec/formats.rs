@@ -199,8 +199,8 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the format that has exactly the weights of a matrix which a GGUF file stores as `dtype`. Returns `None` if there is no such format, or if the
-/// executor needs the matrix in another order than the file's.
+/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format does, or if the executor
+/// needs the weights in another order than the file's.
 fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
     quant::FORMATS.iter().copied().find(|format| has_blocks_of(part, *format, dtype))
 }

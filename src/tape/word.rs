@@ -202,7 +202,7 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
-/// The largest number of workgroups that a grid has in x, where its rows are folded into another dimension.
+/// The largest number of workgroups in x if a grid has one workgroup per row. Further rows are in y.
 const ROW_FOLD: usize = 32768;
 
 /// Returns the grid of a kernel with one workgroup per row: workgroup (x, y) computes row x + y * 32768.

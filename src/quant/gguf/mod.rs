@@ -47,7 +47,7 @@ pub trait BlockType: Send + Sync {
     /// Appends a block of a file, which has these codes and items.
     fn pack(codes: &[u8], items: &[f16], out: &mut Vec<u8>);
 
-    /// Encodes the weights `x` of a block. Errors of a weight count as much as its number in `importance`. Writes codes and appends items, as
+    /// Encodes the weights `x` of a block. `importance` has a factor for the squared error of each weight. Writes codes and appends items, as
     /// [`unpack`](Self::unpack) does.
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>);
 
@@ -70,7 +70,7 @@ pub trait FileBlocks: Sync {
     /// Takes over a block of a file: appends its codes and its scales.
     fn repack(&self, block: &[u8], out: &mut EncodedRows);
 
-    /// Appends the blocks of a file that have these codes and items, which are encoded rows of whole blocks.
+    /// Appends the blocks of a file for encoded rows of whole blocks: their codes and items.
     fn pack(&self, codes: &[u8], items: &[f16], out: &mut Vec<u8>);
 
     /// Encodes a row of weights: appends its codes and scales. Errors of a weight count as much as its number in `importance`, which has one number per

@@ -1,4 +1,4 @@
-//! Searches the scales of blocks: those with the smallest squared error, in which each weight counts as much as its importance.
+//! Searches the scales of blocks that minimise the sum of squared errors, each multiplied by the importance of its weight.
 //!
 //! For given codes the best scale and minimum follow from least squares, and for given scales the best codes are the nearest ones. The search tries
 //! several scales, rounds the weights to codes, and takes the least-squares solution with the smallest error.

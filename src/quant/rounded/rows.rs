@@ -14,7 +14,7 @@ const TO_WHOLE: f32 = 12_582_912.0;
 const UNSIGNED: i32 = -128;
 
 /// Rows of activations x, in blocks of [`BLOCK`] columns: x = d q, where q are whole numbers from −127 to 127. d is the largest |x| of the block divided by
-/// 127, and q is x / d, rounded half to even. The columns behind the end of a row are 0.
+/// 127, and q is x / d, rounded half to even. The columns after the end of a row are 0.
 ///
 /// A block whose numbers are all below 10^−30 has d = 0. A block with a number that is not finite has d = NaN, so that all its products are NaN.
 pub struct RoundedRows {
@@ -114,7 +114,7 @@ impl Body for Rounding<'_> {
 /// Writes the codes of a block and returns its scale.
 #[inline(always)]
 fn round(x: &[f32; BLOCK], codes: &mut [i8; BLOCK]) -> f32 {
-    // A sum of such products is 0 if all numbers are finite, and NaN otherwise.
+    // `other` adds up 0 x: the sums are 0 if all numbers are finite, otherwise NaN.
     let mut most = [0f32; 8];
     let mut other = [0f32; 8];
     for eight in x.as_chunks::<8>().0 {

@@ -359,7 +359,7 @@ mod x86 {
             for (i, two) in two.iter_mut().enumerate() {
                 *two = [_mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]), _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1])];
             }
-            // Fours of rows: one column (and the column four later in the high half).
+            // Groups of four rows: one column each (in the high half, the column after four more).
             let mut four = [[_mm256_setzero_si256(); 4]; 2];
             for (i, four) in four.iter_mut().enumerate() {
                 for h in 0..2 {

@@ -133,7 +133,7 @@ pub(super) struct Target {
 ///
 /// `Model` if a joint matrix has a wrong shape, or if the adapter changes an unsupported vision encoder.
 pub(super) fn targets(mut changed: Vec<LocatedTensor>, adapter: &Checkpoint, is_web: bool, model: &Checkpoint) -> Result<Vec<Target>> {
-    // Renaming keeps `file`, so it can hold the index meanwhile.
+    // Renaming keeps the field `file`, so this field can hold a tensor's index meanwhile.
     let of_files: Vec<usize> = changed.iter().map(|t| t.file).collect();
     changed.iter_mut().enumerate().for_each(|(i, t)| t.file = i);
     let slots = match model.metadata().get(GLM) {

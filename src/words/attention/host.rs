@@ -366,7 +366,7 @@ fn lanes_mut(from: &mut [f32]) -> &mut [f32; LANES] {
 /// that the compiler computes sixteen at once.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Rounds a number to an integer when it is added and subtracted.
+    /// Adding this number to a number and subtracting it again rounds the number to an integer.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts: products of the first with small integers are exact.
     const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];
