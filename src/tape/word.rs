@@ -120,8 +120,8 @@ impl Caps {
         self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
-    /// Returns whether products of `n` tokens may round their inputs. If the caller leaves the choice to the device, they do where the tuning found them
-    /// faster, and never instead of cooperative matrices.
+    /// Returns whether products of `n` tokens may round their inputs. With [`Activations::Auto`], they may if tuning found rounding faster and the adapter
+    /// has no cooperative matrices.
     pub fn rounds(&self, activations: Activations, n: usize) -> bool {
         let is_chosen = match activations {
             Activations::Auto => self.cooperative.is_none() && self.tuning.rounded(n).is_some(),

@@ -307,8 +307,8 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. Without a
-    /// norm or a gate, its part is left out.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. The part of
+    /// a missing norm or gate is left out.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);

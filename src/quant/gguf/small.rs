@@ -120,7 +120,7 @@ macro_rules! with_minimum {
 with_minimum!(Q4_1, "q4_1", "GGUF's 4 bits with a minimum", "u4", 0, 20);
 with_minimum!(Q5_1, "q5_1", "GGUF's 5 bits with a minimum", "u5", 1, 24);
 
-/// Reads the codes of a block of 32 weights: four bytes with the fifth bits, if codes have `HIGH` = 1, then the low four bits of all codes.
+/// Reads the codes of a block of 32 weights: the fifth bits of all codes (four bytes, only if `HIGH` is 1), then the low four bits of all codes.
 fn unpack_codes<const HIGH: usize>(bytes: &[u8], codes: &mut [u8]) {
     let (fifth, nibbles) = bytes.split_at(4 * HIGH);
     unpack_nibbles(nibbles, HALF, codes);

@@ -7,7 +7,8 @@ use super::{BLOCK, HALF};
 const LEAST: f32 = 1e-30;
 /// The largest code of an activation.
 const LARGEST: f32 = 127.0;
-/// A sum of this number and a number n from −2^22 to 2^22 is rounded to a whole number, half to even, and the lowest byte of its bits is n in two's complement.
+/// Adding this number to a number from −2^22 to 2^22 rounds the latter to a whole number n, half to even. The lowest byte of the sum's bits is then the
+/// lowest byte of n in two's complement.
 const TO_WHOLE: f32 = 12_582_912.0;
 
 /// The subtraction of 128 from the codes of all weights, for instructions that take weights from 0 to 255.

@@ -313,7 +313,8 @@ mod x86 {
         }
     }
 
-    /// Does what [`super::arrange`] does, for codes of four bits: transposes whole units before it takes them apart. So the columns are split.
+    /// Does what [`super::arrange`] does, for codes of four bits. Transposes whole units before it separates their codes. So the even columns of a unit come
+    /// first, then the odd columns.
     #[inline(always)]
     pub unsafe fn arrange_nibbles<C: Codes, const UNSIGNED: bool>(
         codes: [*const u8; TOGETHER],

@@ -27,8 +27,8 @@ pub struct GgufContent {
     /// The formats of matrices that are written in blocks, by canonical name. A matrix whose rows are not whole blocks stays a float, and so do
     /// vectors and low-rank matrices, as in `llama-quantize`.
     pub formats: BTreeMap<String, &'static dyn Format>,
-    /// How much errors of a column's weights count while a matrix is encoded, by canonical name: one number per column. Weights of other matrices
-    /// count alike.
+    /// The factors of squared errors while a matrix is encoded, one per column, by the matrix's canonical name. Without an entry, all weights of a
+    /// matrix count alike.
     pub importance: BTreeMap<String, Arc<[f32]>>,
 }
 

@@ -1,7 +1,7 @@
 //! The names in an adapter's file: which matrix of the model each tensor belongs to.
 //!
-//! The names of an adapter follow the model from which it was trained, which may have other names than the file of the model here. So each matrix that a
-//! pair changes is renamed as a tensor of its own, with the shape of the pair's product.
+//! An adapter has the names of the file from which it was trained, and the model's file here may have others. So each matrix that a pair changes is
+//! renamed as a tensor of its own, with the shape of the pair's product.
 
 use super::merge::Factor;
 use crate::error::{Error, Result};

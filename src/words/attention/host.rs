@@ -1,8 +1,8 @@
 //! Attention on the CPU, with the CPU's vector instructions.
 //!
-//! The keys of a sequence are divided into chunks of 512. A chunk gives the largest score m of a query, the sum of its weights e^(s − m), and the sum of the
-//! values with these weights; then the chunks of a query are combined in their order. So a result depends on no other query, and not on how many threads or which
-//! instructions compute it.
+//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s − m),
+//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So the attention of a query does not depend on
+//! other queries, on the number of threads or on the instructions.
 
 mod in_keys;
 
@@ -220,7 +220,7 @@ unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores
 }
 
 /// Turns the scores of a query into weights e^(s − m), where m is the largest score so far. Keys from `n_keys` on have the weight 0. Updates m and the sum of all
-/// weights. Returns the factor for what was summed before.
+/// weights. Returns the factor by which earlier sums must be multiplied.
 #[inline(always)]
 fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: &mut f32) -> f32 {
     if n_keys == 0 {
