@@ -44,8 +44,8 @@ impl FromStr for FloatChoice {
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 ///
-/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`], or in a
-/// block type of a GGUF file that has such a format. All other matrices become floats.
+/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. Block types
+/// of GGUF files with a format of the same name count, too. All other matrices become floats.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.

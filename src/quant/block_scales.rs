@@ -26,7 +26,7 @@ pub const WEIGHTS_PER_BLOCK: usize = 64;
 /// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
 /// so the rounding.
 pub const DEPTH: usize = 1024;
-/// The largest number of factors that [`BlockLayout::expand`] is asked for at once.
+/// The largest number of factors that a call of [`BlockLayout::expand`] requests.
 pub const MOST: usize = 64;
 
 /// A way to store the scales of blocks along rows.

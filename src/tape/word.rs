@@ -23,7 +23,7 @@ pub trait Word: Send + Sync {
     }
 
     /// Returns the activations that cross between two devices if the word runs on another device than the rest of its layer. Returns `None` if the
-    /// word always runs on its layer's device. A word with an exchange reads no matrices but those of experts, and no vectors, states and caches.
+    /// word always runs on its layer's device. A word with an exchange reads only matrices of experts, and no vectors, states or caches.
     fn exchange(&self) -> Option<Exchange> {
         None
     }

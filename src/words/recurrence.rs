@@ -159,7 +159,7 @@ impl Recurrence {
         dispatches
     }
 
-    /// Returns the dispatch of the recurrence for a range of the step's rows, of heads and of the columns of a head, with padding.
+    /// Returns the dispatch of the recurrence for a range of the step's rows, a range of heads, and a range of a head's padded columns.
     fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, columns: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));

@@ -1,7 +1,7 @@
 //! Types with blocks of 32 weights: Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1.
 //!
-//! A block of Q8_0 is a scale and 32 signed bytes. A block of the other types is a scale d, in Q4_1 and Q5_1 a minimum m, in Q5_0 and Q5_1 the fifth
-//! bits of all codes, and the low four bits of all codes. A weight is d (q − zero) or d q + m.
+//! A block of Q8_0 is a scale and 32 signed bytes. A block of the other types is a scale d, a minimum m (only Q4_1 and Q5_1), the fifth bits of all codes
+//! (only Q5_0 and Q5_1), and the low four bits of all codes. A weight is d (q − zero) or d q + m.
 
 use super::super::block_scales::{OneScale, ScaleAndMinimum};
 use super::super::planes::{Byte, Planes};

@@ -20,7 +20,7 @@ const CHUNK: usize = 8;
 const MOST_ROWS: usize = 16;
 /// The number of queries whose sums stay in registers.
 const ROWS: usize = 4;
-/// The number of vectors of keys, and of channels of a value, whose sums stay in registers.
+/// How many vectors of keys, and how many vectors of a value's channels, have their sums in registers at a time.
 const KEY_VECTORS: usize = 2;
 const VALUE_VECTORS: usize = 2;
 
