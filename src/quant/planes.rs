@@ -229,7 +229,7 @@ mod four {
         }
     }
 
-    /// Returns codes of one bit, times 2^`TO`. An `and` would return the same bits as the minimum, but the compiler would turn it into more instructions.
+    /// Returns codes of one bit, times 2^`TO`. The minimum equals an `and`, for which the compiler would choose more instructions.
     #[inline(always)]
     pub unsafe fn bits<const TO: usize>(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {

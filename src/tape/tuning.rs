@@ -84,8 +84,8 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The least number of tokens for which a product with mostly zero inputs is computed densely: one number each for weights of more than 8, of at most 8
-/// and of at most 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the
+/// The least number of tokens for which a product with mostly zero inputs is computed densely: for weights of 16 and more, of 8
+/// and of 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the
 /// matrix is stored row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.

@@ -157,8 +157,8 @@ fn watch<'a>(sums: &mut Option<AllInputSums>, matrix: Matrix, tokens: &[Vec<(usi
     }
 }
 
-/// Returns the parameter `experts`. For each expert: the first words of its codes and of its scales in the piece, then the first row of its matrix in
-/// the piece, and the number of its rows there.
+/// Returns the parameter `experts`. For each expert: the first words of its codes and of its scales in the piece, its first row there, and
+/// the number of rows there.
 fn places(piece: &MatrixPiece, n_experts: usize) -> Param {
     let mut experts = vec![[0; 4]; n_experts];
     for s in &piece.segments {

@@ -45,7 +45,6 @@ impl Tape {
     }
 }
 
-/// Returns the offset of the last column in a row of `var`.
 fn last_column(tape: &Tape, var: Var) -> usize {
     let spec = tape.var_spec(var);
     spec.column(spec.columns.len() - 1)

@@ -103,7 +103,6 @@ impl<'a> Rounding<'a> {
         Line { x_at, k: self.cx.tape.matrix_spec(self.stack.matrix).parts[segment.part].k }
     }
 
-    /// Returns the dispatch that rounds the inputs `lines`.
     fn round(&self, lines: &[Line], is_split: bool, rounded: Var, stride: usize) -> Dispatch {
         let mut first = 0;
         let mut entries = Vec::new();

@@ -132,7 +132,7 @@ impl Device {
 
     /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if an object was not created. Errors of
     /// other threads that use the device at the same time do not count. A browser reports the errors of objects later, so there this function only
-    /// returns errors of earlier objects; [`checked_async`](Self::checked_async) waits.
+    /// returns earlier errors; [`checked_async`](Self::checked_async) waits.
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         if MAY_BLOCK {
             return block_on(self.checked_async(make));

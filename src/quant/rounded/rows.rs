@@ -55,7 +55,6 @@ impl Sums {
 }
 
 impl RoundedRows {
-    /// Returns [`split`](Self::split) or [`codes`](Self::codes).
     pub(super) fn in_order(&self, is_split: bool) -> &[i8] {
         if is_split { &self.split } else { &self.codes }
     }

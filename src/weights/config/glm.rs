@@ -35,7 +35,6 @@ pub(super) struct SizeKey(pub &'static str, pub usize);
 const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
 const VISION_TEXT: &str = "glm4v_text";
 
-/// Returns true if `model_type` is the type of a supported GLM.
 pub(in crate::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type) || VISION_TYPES.contains(&model_type)
 }

@@ -97,7 +97,7 @@ pub(crate) fn check(input: &Checkpoint) -> Result<()> {
     describe(input).map(drop)
 }
 
-/// Where a GGUF file stores a canonical tensor: the file's tensor `tensor` has `of` matrices, and the canonical tensor is number `index` of them.
+/// Where a GGUF file stores a canonical tensor: as matrix `index` of `of` in the file's tensor `tensor`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GgufPlace {
     pub tensor: String,
@@ -169,7 +169,6 @@ fn whole_blocks(format: &'static dyn Format, width: usize) -> Option<BlockType> 
     types.find(|blocks| width.is_multiple_of(blocks.block_len()))
 }
 
-/// Returns the file entry of a tensor.
 fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>, content: &GgufContent) -> Result<NewTensor<'a>> {
     let float = what.dtype.unwrap_or(DType::F16);
     let width = tensor.shape.last().copied().unwrap_or(1);

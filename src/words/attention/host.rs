@@ -1,8 +1,8 @@
 //! Attention on the CPU, with the CPU's vector instructions.
 //!
 //! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s − m),
-//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So the attention of a query does not depend on
-//! other queries, on the number of threads or on the instructions.
+//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result depends neither on other
+//! queries, nor on the number of threads, nor on the instructions.
 
 mod in_keys;
 
