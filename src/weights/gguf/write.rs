@@ -97,7 +97,7 @@ pub(crate) fn check(input: &Checkpoint) -> Result<()> {
     describe(input).map(drop)
 }
 
-/// Where a GGUF file stores a canonical tensor: as matrix `index` of `of` in the file's tensor `tensor`.
+/// The place of a canonical tensor in a GGUF file: the tensor `tensor` has `of` matrices, and the canonical tensor is matrix `index`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GgufPlace {
     pub tensor: String,
