@@ -31,7 +31,7 @@ struct Params {
     // Stride of a row of y, and the distance between the outputs of two experts in it, in floats.
     y_stride: u32,
     y_slot: u32,
-    // For each expert: the first words of its codes and scales in the piece, and the first row and the number of rows that the piece has.
+    // For each expert: the first words of its codes and of its scales in the piece, its first row there, and the number of rows there.
     @align(16) experts: array<vec4<u32>, EXPERTS>,
 }
 

@@ -1,5 +1,5 @@
 // The parameters of products with the matrices of experts, whose tokens experts/sort has listed by expert. Fills the shader slot `stack`: a segment is
-// the matrix of one expert, and a token of the product is an entry of the list, a token and one of its experts.
+// the matrix of one expert. A token of the product is an entry of the list: a token and one of its experts.
 //   MODE 0: y = silu(sum)   1: y = y * sum   2: y = sum
 import package::lib::activation::sigmoid;
 import package::experts::input::{Input, entries};
@@ -13,7 +13,7 @@ struct Params {
     y_stride: u32,
     y_slot: u32,
     @align(16) input: Input,
-    // For each expert: the first words of its codes and scales in the piece, and the first row and the number of rows that the piece has.
+    // For each expert: the first words of its codes and of its scales in the piece, its first row there, and the number of rows there.
     @align(16) experts: array<vec4<u32>, EXPERTS>,
 }
 

@@ -1,5 +1,5 @@
-// Values of codes without conversions from integers: the bits of four codes at a distance of four bits go into the mantissa of the floats 2^23,
-// 2^19, 2^15 and 2^11, where one step is 1. Then one subtraction gives the values. A code may have up to seven bits.
+// Decodes codes without conversions from integers. The bits of four codes, at a distance of four bits, go into the mantissas of the floats 2^23, 2^19,
+// 2^15 and 2^11, where one step is 1. Then one subtraction returns the values. A code may have up to seven bits.
 
 // Returns four codes minus `zero`. Bit 4 i + j of element i is bit j of its code; all other bits are 0.
 fn whole(bits: vec4<u32>, zero: f32) -> vec4<f32> {
@@ -32,7 +32,7 @@ fn bits(parts: vec4<u32>, i: u32, to: u32) -> array<vec4<u32>, 2> {
     return array<vec4<u32>, 2>(vec4(w << to) & mask, vec4((w >> 16u) << to) & mask);
 }
 
-// These functions return the same bits as bytes, the even codes, then the odd ones.
+// These functions return the same bits with a byte per code: the even codes, then the odd codes.
 fn split_pairs(parts: vec4<u32>, i: u32, to: u32) -> vec2<u32> {
     let w = select(parts.x, parts.y, i >= 2u) >> (2u * (i & 1u));
     return (vec2(w, w >> 4u) & vec2(0x03030303u)) << vec2(to);

@@ -9,8 +9,8 @@ import package::slot::tile::UNITS;
 // The place of a unit that is outside x.
 const OUTSIDE: u32 = 0xffffffffu;
 
-// Returns the place of unit u of a tile: where the input of its token begins in x. The tile has the inputs of `tokens` tokens from s.t0 on. The units of
-// a token have consecutive indices u.
+// Returns the place of unit u of a tile: the index in x at which the input of the unit's token begins. The tile has the inputs of `tokens` tokens
+// from s.t0 on, each with UNITS consecutive units.
 fn tile_source(s: Segment, tokens: u32, u: u32) -> u32 {
     let token = s.t0 + u / UNITS;
     if u >= UNITS * tokens || token >= s.n { return OUTSIDE; }

@@ -3,8 +3,8 @@
 import package::matrix::quads::Words;
 import package::slot::weight::{SHARERS, bytes8};
 
-// An element has four weights of one row. `low` has the first four weights of each row, and `high` the last four, or, if codes have fewer than eight
-// bits, `low` has the even ones and `high` the odd ones.
+// An element has four weights of one row. For codes of eight bits, `low` has the first four weights of each row, and `high` the last four. For codes of
+// fewer bits, `low` has the even weights, and `high` the odd weights.
 struct Bytes {
     low: vec4<u32>,
     high: vec4<u32>,

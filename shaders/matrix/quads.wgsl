@@ -9,7 +9,7 @@ import package::slot::matrix::{w0};
 import package::slot::weight::{CELL_WORDS, SHARERS, WORDS, decode};
 import package::constants::TILES;
 
-// The 16-byte words of one unit of each of four rows: the first word of each row, and the second word of each row if WORDS is 2.
+// The 16-byte words of a unit in four rows: the first word in each row and, if WORDS is 2, the second word in each row.
 struct Words {
     a: vec4<u32>,
     b: vec4<u32>,

@@ -9,10 +9,10 @@ import package::matrix::place::Place;
 import package::slot::matrix::weight8;
 
 struct Params {
-    // Offset of the first of these channels in a row of y, and the stride of a row of y, in floats.
+    // Offset of the first gated channel in a row of y, and the stride of a row of y, in floats.
     y_at: u32,
     y_stride: u32,
-    // Offset of the first of these channels in a row of z, and the stride of a row of z, in floats.
+    // Offset of the first channel of the gate in a row of z, and the stride of a row of z, in floats.
     z_at: u32,
     z_stride: u32,
     // The number of units of eight weights in a row of the table.

@@ -1,7 +1,7 @@
 //! The architecture ARWKV-7: RWKV-7's time mix ([`TimeMix`]) in the body of Qwen2 ([`QwenBody`]). Source: arXiv 2501.15570; the formulas of llama.cpp's
 //! `arwkv7`.
 //!
-//! The time mix has no gate in some models, and no group norm in some. The channels of a token are shifted in the time mix alone.
+//! Some models have no gate in the time mix, and some have no group norm. Only the time mix has a token shift.
 
 use super::detect::dims;
 use super::qwen::{self, QwenBody};

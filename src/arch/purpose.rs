@@ -18,9 +18,9 @@ pub enum Purpose {
         /// The tasks for which the file has layers, in the order of [`Task::ALL`].
         tasks: Vec<Task>,
     },
-    /// A score for a query and a document. The input is the state matrices of an embedding model after both texts.
+    /// A score for a query and a document, computed from the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer of the reranker, a layer of the embedding model. The reranker's layer begins with the state matrices of that layer.
+        /// For each layer of the reranker, the layer of the embedding model whose state matrices it begins with.
         layers: Vec<usize>,
     },
 }

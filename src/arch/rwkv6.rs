@@ -100,7 +100,7 @@ impl LerpOrder {
         order.map(LerpOrder).ok_or_else(wrong)
     }
 
-    /// Returns the entry of the metadata, or `None` for the official order, which needs none.
+    /// Returns the metadata entry, or `None` for the official order, which is the default.
     pub fn metadata(self) -> Option<(String, String)> {
         (self != LerpOrder::OFFICIAL).then(|| (LERP_ORDER.into(), self.0.map(Mix::letter).iter().collect()))
     }
@@ -180,7 +180,7 @@ impl Rwkv6 {
 pub const GATE: usize = 3;
 pub const DECAY: usize = 4;
 
-/// A matrix that [`project`] multiplies, the function of the product, and the vector that is added to it before.
+/// A projection that [`project`] records: activation(W X + bias), where W is `matrix`.
 pub struct Projected {
     pub matrix: MatrixPart,
     pub activation: Activation,

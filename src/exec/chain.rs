@@ -179,8 +179,8 @@ impl ChainExecutor {
         Ok(())
     }
 
-    /// Hands the variables of the turn before turn `i` to the part of turn `i`, and calls `play` with the words of the turn and with excerpts of the
-    /// variables that the turn passes.
+    /// Prepares the part of turn `i`: makes room, and writes the variables that the previous turn passed. Then calls `play` with the turn's words, and
+    /// with excerpts of the variables that the turn passes on.
     fn play_turn<T>(
         &mut self,
         i: usize,

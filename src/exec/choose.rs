@@ -10,7 +10,7 @@ use std::str::FromStr;
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum DeviceChoice {
     /// The first hardware adapter, or the CPU if no adapter is hardware. With a named backend, the first adapter of that backend. A browser does not
-    /// tell the kind of its adapter, so there every adapter is hardware that is not a fallback adapter.
+    /// report the kind of its adapter, so there every adapter except a fallback adapter counts as hardware.
     #[default]
     Auto,
     /// The CPU, without a GPU driver.

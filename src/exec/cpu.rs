@@ -210,7 +210,6 @@ impl CpuExecutor {
         self.host.tape.clone()
     }
 
-    /// Returns the range of all words.
     fn all(&self) -> Range<usize> {
         self.section.own.words.clone()
     }

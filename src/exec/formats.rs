@@ -44,8 +44,8 @@ impl FromStr for FloatChoice {
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 ///
-/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`], or in a
-/// block type of a GGUF file that has such a format. All other matrices become floats.
+/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. Block types
+/// of GGUF files with a format of the same name count, too. All other matrices become floats.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
@@ -199,8 +199,8 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the format that has exactly the weights of a matrix which a GGUF file stores as `dtype`. Returns `None` if there is no such format, or if the
-/// executor needs the matrix in another order than the file's.
+/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format does, or if the executor
+/// needs the weights in another order than the file's.
 fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
     quant::FORMATS.iter().copied().find(|format| has_blocks_of(part, *format, dtype))
 }

@@ -20,11 +20,11 @@ const TRANSPOSED: usize = 1 << 21;
 /// The number of rows of a matrix that one thread transposes at a time. `RUN` is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
 
-/// A source that has the tensors at hand which are read next.
+/// A source whose next tensors can be read without fetching.
 pub enum FetchedSource<'a> {
     /// The whole source.
     Whole(&'a dyn Source),
-    /// Tensors that were fetched. They leave memory with this value.
+    /// Fetched tensors. They leave memory when this value is dropped.
     Fetched(Box<dyn Source>),
 }
 
@@ -40,7 +40,7 @@ impl<'a> Deref for FetchedSource<'a> {
 }
 
 impl<'a> FetchedSource<'a> {
-    /// Fetches tensors if `source` does not have them at hand.
+    /// Fetches tensors if `source` cannot read them without fetching.
     pub async fn of(source: &'a dyn Source, names: &[&str]) -> Result<FetchedSource<'a>> {
         Ok(source.fetch(names).await?.map_or(FetchedSource::Whole(source), FetchedSource::Fetched))
     }

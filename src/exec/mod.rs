@@ -88,8 +88,8 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row, experts count as
-    /// those of one token.
+    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row. Of the experts,
+    /// only those of one token count.
     pub weight_bytes: u64,
 }
 

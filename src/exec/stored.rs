@@ -53,7 +53,7 @@ impl StoredMatrix {
     }
 }
 
-/// Returns whether `format` takes over the blocks of the matrix `part`, which a file stores as `dtype`. The rows must be whole blocks, in the file's order.
+/// Returns whether `format` can take the blocks of the matrix `part` from a file that stores `dtype`. The rows must be whole blocks, in the file's order.
 pub fn has_blocks_of(part: &MatrixPart, format: &dyn Format, dtype: DType) -> bool {
     let is_same = format.file_blocks().is_some() && dtype.name().eq_ignore_ascii_case(format.name());
     is_same && !part.transposed && !part.has_padded_heads() && part.k.is_multiple_of(format.block())

@@ -26,7 +26,7 @@ pub const WEIGHTS_PER_BLOCK: usize = 64;
 /// The number of columns that are decoded at a time. The cuts are the same in every product, because they determine the order of additions and
 /// so the rounding.
 pub const DEPTH: usize = 1024;
-/// The largest number of factors that [`BlockLayout::expand`] is asked for at once.
+/// The largest number of factors that a call of [`BlockLayout::expand`] requests.
 pub const MOST: usize = 64;
 
 /// A way to store the scales of blocks along rows.
@@ -45,7 +45,8 @@ pub trait BlockScales {
     /// Expands the first `n` sub-blocks of consecutive blocks, as [`BlockLayout::expand`] does.
     fn expand<V: SimdVector>(items: &[f16], n: usize, to: &mut Expanded);
 
-    /// Expands the first `n` sub-blocks of consecutive blocks of [`STRIP_ROWS`] rows at once, or more, if the last block has more. `items` has each item of all rows.
+    /// Expands the first `n` sub-blocks of consecutive blocks, for [`STRIP_ROWS`] rows at once. May also expand the other sub-blocks of the last block.
+    /// An element of `items` has one item of all rows.
     #[inline(always)]
     fn expand_rows<V: SimdVector>(items: &[[f16; STRIP_ROWS]], n: usize, factors: &mut [PerRow], minima: &mut [PerRow]) {
         let used = n.div_ceil(Self::LEN / Self::SUB) * Self::ITEMS;
@@ -86,8 +87,8 @@ fn floats<V: SimdVector>(items: &[f16; STRIP_ROWS]) -> PerRow {
     floats
 }
 
-/// Writes the products of the rows' scales and a small integer in the items of all rows. The compiler does not always use vectors for this product if the
-/// scales are an array, so they are a vector.
+/// Writes, for each row, the product of its scale and a small integer in its item. `scales` is a vector, because the compiler does not always use vectors
+/// for the product with an array.
 #[inline(always)]
 fn times_rows<V: SimdVector>(scales: V, items: &[f16; STRIP_ROWS], small: impl Fn(u16) -> f32, to: &mut PerRow) {
     let mut integers = [0.0; STRIP_ROWS];

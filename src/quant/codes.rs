@@ -71,7 +71,7 @@ impl<C: Codes> Body for Row<'_, C> {
 }
 
 impl Factors<'_> {
-    /// Returns the weights of the values of vector `i` of the row.
+    /// Converts the values of the row's vector `i` to weights.
     ///
     /// # Safety
     /// The CPU has the instructions of `V`.

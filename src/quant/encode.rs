@@ -20,8 +20,8 @@ pub struct RowEncoder<'a> {
     pub axis: Axis,
     /// The scales and offsets of the whole matrix, for formats with [`Scaling::Affine`].
     pub affine: Option<&'a Affine>,
-    /// One number per column: the search for the scales of blocks along rows counts errors of a weight as much. Weights of a block along a column have the
-    /// same input, so they always count alike.
+    /// A factor per column, for the squared errors of the column's weights in the search for scales. Only for blocks along rows: the weights of a block
+    /// along a column share one input, so one factor would change nothing.
     pub importance: Option<&'a [f32]>,
 }
 

@@ -114,7 +114,7 @@ impl<C: Codes, const T: usize, const R: usize> Body for Few<'_, C, T, R> {
 
 impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     /// Multiplies all rows, `depth` columns at a time. `expand(row, first, own)` expands the scales of a row's columns from `first` on. Then
-    /// `scale(values, own, first, column)` turns 16 values into weights. They begin at column `first + column` of the row.
+    /// `scale(values, own, first, column)` turns the 16 values from column `first + column` of the row on into weights.
     #[inline(always)]
     unsafe fn rows<V: SimdVector>(
         &mut self,
@@ -143,7 +143,7 @@ impl<C: Codes, const T: usize, const R: usize> Few<'_, C, T, R> {
     unsafe fn sums<V: SimdVector>(&self, strip: usize, first: usize, scale: impl Fn(V, usize, usize) -> V) -> [[V; R]; T] {
         let r = &self.rows;
         let block_bytes = WEIGHTS_PER_BLOCK / LANES * UNITS * C::BYTES;
-        // A strip is read row beside row, but prefetched in the order of memory, which the CPU's own prefetching follows. The last rows begin far
+        // The rows of a strip are read side by side, but prefetched in the order of memory, as the CPU's own prefetching does. The last rows begin far
         // into the strip, so the whole strip is prefetched before it is read.
         let ahead = AHEAD.next_multiple_of(R * r.row_bytes);
         let end = r.width.min(first + r.depth);

@@ -114,8 +114,8 @@ pub trait SimdVector: Copy {
     const REGISTER: usize = 0;
     /// Decodes the four units (32 codes) at each pointer to their unscaled values. The format has the function [`Codes::signed`].
     ///
-    /// Registers of 16 numbers take each step for all pointers before the next step, because a step waits for the one before it. The loops call no closures:
-    /// the compiler may leave closures in functions without the instructions of the vector.
+    /// With registers of 16 numbers, each step runs for all pointers before the next step, because the steps for one pointer wait for each other. The
+    /// loops call no closures: the compiler may leave closures in functions without the instructions of the vector.
     #[inline(always)]
     unsafe fn decode_pairs<C: Codes, const R: usize>(units: [*const u8; R]) -> [[Self; 2]; R] {
         // SAFETY: the caller guarantees four whole units.

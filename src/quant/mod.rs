@@ -148,8 +148,8 @@ pub trait Format: Send + Sync {
         None
     }
 
-    /// Returns the scale of a block of weights. A search for the scale counts errors of a weight as much as its number in `importance`. Only formats with
-    /// [`Scaling::Blocks`] and without [`file_blocks`](Self::file_blocks) have to implement this function.
+    /// Returns the scale of a block of weights. `_importance` has a factor for the squared error of each weight. Only formats with [`Scaling::Blocks`]
+    /// and without [`file_blocks`](Self::file_blocks) have to implement this function.
     fn scale(&self, _numbers: &[f32], _importance: Option<&[f32]>) -> f32 {
         1.0
     }

@@ -201,7 +201,7 @@ mod four {
         unsafe { _mm256_shuffle_epi8(units, _mm256_loadu_si256(places.as_ptr().cast())) }
     }
 
-    /// Returns codes of four bits. The first code of each two has the place of its byte.
+    /// Returns codes of four bits. In `places`, the first code of each two has the place of their byte.
     #[inline(always)]
     pub unsafe fn nibbles(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -210,8 +210,8 @@ mod four {
         }
     }
 
-    /// Returns codes of two bits. The second code of each two has the place of its byte. Of the four codes in the byte, a mask keeps two. The product with
-    /// 65 = 1 + 2^6 brings the second code to a byte of its own, and the power of two moves both codes to the right.
+    /// Returns codes of two bits. In `places`, the second code of each two has the place of their byte, which holds four codes. A mask keeps two of the
+    /// four. The product with 65 = 1 + 2^6 moves the second code to a byte of its own, and the power of two moves both codes to the right.
     #[inline(always)]
     pub unsafe fn pairs(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -220,7 +220,7 @@ mod four {
         }
     }
 
-    /// Returns codes of two bits, times 16. As [`pairs`], but the first code of each two has the place of its byte.
+    /// Returns codes of two bits, times 16. Works as [`pairs`], but in `places` the first code of each two has the place of their byte.
     #[inline(always)]
     pub unsafe fn high_pairs(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -229,7 +229,7 @@ mod four {
         }
     }
 
-    /// Returns codes of one bit, times 2^`TO`. The minimum has the bits of an `and`, for which the compiler would choose more instructions.
+    /// Returns codes of one bit, times 2^`TO`. The minimum equals an `and`, for which the compiler would choose more instructions.
     #[inline(always)]
     pub unsafe fn bits<const TO: usize>(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {

@@ -126,7 +126,6 @@ fn floats(lines: &mut Vec<FloatLine>, n: usize) -> &mut [f32] {
 thread_local! {
     /// The panel of each thread. The tasks of a thread reuse its memory, which saves an allocation per task.
     static PANEL: RefCell<Vec<FloatLine>> = const { RefCell::new(Vec::new()) };
-    /// The strip of each thread.
     static STRIP_OF_THREAD: RefCell<Option<Strip>> = const { RefCell::new(None) };
 }
 

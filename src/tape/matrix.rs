@@ -41,7 +41,7 @@ pub struct MatrixPart {
     pub kind: MatrixKind,
     /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
     pub format: &'static dyn Format,
-    /// How much errors of a weight count when it is encoded: one number per input, padded with zeros, with a mean of about 1. `None` if all weights
+    /// The factors of squared errors while weights are encoded: one number per input, padded with zeros, with a mean of about 1. `None` if all weights
     /// count alike.
     pub importance: Option<Arc<[f32]>>,
 }
@@ -150,8 +150,8 @@ impl MatrixPart {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance: within such a row, all
-    /// weights have the same input, and so count alike.
+    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance: all weights of such a
+    /// row have the same input, and so count alike.
     ///
     /// # Panics
     /// If the matrix is a slice of a tensor.

@@ -64,8 +64,8 @@ impl Tape {
         }
     }
 
-    /// Returns the index of the layer from which on experts are on another device, if the last `n` of the layers with experts in `layers` have them
-    /// there. Returns `None` if `n` is 0 or no layer of `layers` has experts.
+    /// Returns the index of the first layer whose experts are on another device. These are the last `n` of the layers in `layers` that have experts.
+    /// Returns `None` if `n` is 0 or no layer of `layers` has experts.
     pub fn experts_from(&self, layers: &Range<usize>, n: usize) -> Option<usize> {
         let has_experts = |layer: &usize| self.matrices[self.extent(&(*layer..*layer + 1)).matrices].iter().any(|m| m.n_used.is_some());
         layers.clone().rev().filter(has_experts).take(n).last()
@@ -95,9 +95,9 @@ impl Tape {
 pub enum Held {
     /// All words of its layers.
     All,
-    /// All words but the experts of the layer with this index and of all later layers.
+    /// All words except the experts of this layer and of later layers.
     ExpertsBefore(usize),
-    /// Only the experts of the layer with this index and of all later layers. The section has no vectors, states or caches.
+    /// Only the experts of this layer and of later layers. The section has no vectors, states or caches.
     ExpertsFrom(usize),
 }
 
@@ -188,8 +188,8 @@ impl Section {
         self.holds(|| self.tape.matrices[matrix].n_used.is_some(), |own| matrix < own.matrices.start)
     }
 
-    /// Returns whether the section has a member. `is_of_experts` returns whether the member belongs to experts, and `is_before(extent)` whether it
-    /// precedes the extent.
+    /// Returns whether the section has a member: a word or a matrix. `is_of_experts` returns whether the member belongs to experts, and
+    /// `is_before(extent)` whether the member precedes the extent.
     fn holds(&self, is_of_experts: impl Fn() -> bool, is_before: impl Fn(&Extent) -> bool) -> bool {
         let is_before = |layer: usize| is_before(&self.tape.extent(&(layer..layer + 1)));
         match self.held {

@@ -34,8 +34,8 @@ pub trait Source: Send + Sync {
         false
     }
 
-    /// Fetches tensors into memory. Returns a source that has them, or `None` if this source has all tensors at hand. Names that the source lacks
-    /// are left out.
+    /// Fetches tensors into memory. Returns a source that has them, or `None` if this source can read all tensors without fetching. Names that the
+    /// source lacks are left out.
     ///
     /// # Errors
     /// `File` if the tensors cannot be read.

@@ -84,9 +84,9 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The number of tokens from which on a product with mostly zero inputs is computed densely: for weights of 16 and more, 8, and 4 bits. With
-/// fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the matrix is stored
-/// row-major.
+/// The least number of tokens for which a product with mostly zero inputs is computed densely: for weights of 16 and more, of 8
+/// and of 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the
+/// matrix is stored row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -167,7 +167,7 @@ impl Default for Tuning {
 }
 
 impl Tuning {
-    /// The numbers of tokens of steps for which the sizes of tiles are chosen. The last stands for all larger steps.
+    /// The sizes of steps, in tokens, for which tiles are chosen. The last size also stands for all larger steps.
     pub const STEPS: [usize; 3] = [32, 64, 256];
 
     /// Returns the sizes for a GPU that was not measured. `backend` and `driver` are the names that the adapter reports. Apple's GPUs have few

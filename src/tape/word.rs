@@ -23,7 +23,7 @@ pub trait Word: Send + Sync {
     }
 
     /// Returns the activations that cross between two devices if the word runs on another device than the rest of its layer. Returns `None` if the
-    /// word always runs on its layer's device. A word with an exchange reads no matrices but those of experts, and no vectors, states and caches.
+    /// word always runs on its layer's device. A word with an exchange reads only matrices of experts, and no vectors, states or caches.
     fn exchange(&self) -> Option<Exchange> {
         None
     }
@@ -120,8 +120,8 @@ impl Caps {
         self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
-    /// Returns whether products of `n` tokens may round their inputs. If the caller leaves the choice to the device, they do where the tuning found them
-    /// faster, and never instead of cooperative matrices.
+    /// Returns whether products of `n` tokens may round their inputs. With [`Activations::Auto`], they may if tuning found rounding faster and the adapter
+    /// has no cooperative matrices.
     pub fn rounds(&self, activations: Activations, n: usize) -> bool {
         let is_chosen = match activations {
             Activations::Auto => self.cooperative.is_none() && self.tuning.rounded(n).is_some(),
@@ -202,7 +202,7 @@ pub struct Dispatch {
     pub grid: [u32; 3],
 }
 
-/// The largest number of workgroups that a grid has in x, where its rows are folded into another dimension.
+/// The largest number of workgroups in x if a grid has one workgroup per row. Further rows are in y.
 const ROW_FOLD: usize = 32768;
 
 /// Returns the grid of a kernel with one workgroup per row: workgroup (x, y) computes row x + y * 32768.

@@ -54,7 +54,6 @@ pub(super) struct Glm4Vocab {
     keeps_pieces: bool,
 }
 
-/// A token in a file.
 struct FileToken {
     rank: u32,
     token: Vec<u8>,

@@ -60,7 +60,6 @@ fn no_character(escape: &str, n: usize) -> String {
     format!("\\{}, which is not a character", escape.chars().take(n).collect::<String>())
 }
 
-/// The value of an escape.
 enum EscapeValue {
     Byte(u8),
     Char(char),

@@ -58,7 +58,7 @@ impl Vocab {
             Ok::<(), Error>(())
         };
         while at < text.len() {
-            // ChatGLM3's `sop` is a special token only directly after `[gMASK]`, for it is a part of words, too.
+            // ChatGLM3's `sop` is a special token only directly after `[gMASK]`, because words contain it, too.
             let is_here = |mark: &str| text[at..].starts_with(mark.as_bytes()) && (mark != "sop" || at == begin && last == "[gMASK]");
             let longest = marks.iter().filter(|(mark, _)| is_here(mark)).max_by_key(|(mark, _)| mark.len());
             let Some((mark, id)) = longest else {

@@ -11,7 +11,7 @@ pub(super) const CONTROL: i32 = 3;
 pub(super) const USER_DEFINED: i32 = 4;
 const UNUSED: i32 = 5;
 
-/// The names of GLM's splitting rule. With the first name, a piece of text that is itself a token becomes this token without merges in llama.cpp.
+/// The names of GLM's splitting rule. With the first name, llama.cpp uses no merges for a piece of text that is itself a token.
 pub(super) const GLM: [&str; 2] = ["glm4", "chatglm-bpe"];
 
 /// A vocabulary as lists that own their texts. `tokens` and `types` have the same length.

@@ -72,7 +72,7 @@ pub(super) fn members(file: Image<'_>) -> Result<BTreeMap<String, Range<usize>>>
     Ok(members)
 }
 
-/// The largest end of an archive that is searched for its record: a comment of 64 KiB, and the records.
+/// How many bytes at the end of an archive are searched for the end record: a comment of 64 KiB, and the records.
 const END_BYTES: u64 = (64 << 10) + 1024;
 /// Bytes that are read of a local header, beside its name: the fixed fields, and fields that torch adds so that numbers are aligned.
 const HEADER_BYTES: u64 = 30 + 512;
@@ -109,7 +109,7 @@ fn directory(parts: &Parts, end: &[u8]) -> Option<Range<u64>> {
     is_inside.then_some(start..start.saturating_add(size))
 }
 
-/// Splits the first entry from a central directory: its name, the position of its local header, the size of the member, and the other entries.
+/// Splits off the first entry of a central directory. Returns its name, the position of its local header, the size of the member, and the other entries.
 fn listed(directory: &[u8]) -> Option<(&[u8], u64, u64, &[u8])> {
     let length = |at| number::<2>(directory, at).map(|n| n as usize);
     if directory.get(..4)? != b"PK\x01\x02" {
@@ -122,7 +122,7 @@ fn listed(directory: &[u8]) -> Option<(&[u8], u64, u64, &[u8])> {
     while let (Some(id), Some(n)) = (number::<2>(fields, 0), number::<2>(fields, 2)) {
         let field = fields.get(4..4 + n as usize)?;
         if id == 1 {
-            // The long numbers stand for the short ones that are full, in this order.
+            // The field has a long number for each short number that is full, in this order.
             let mut at = 0;
             for short in [&mut size, &mut packed.clone(), &mut header] {
                 if *short == u64::from(u32::MAX) {

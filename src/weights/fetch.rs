@@ -110,7 +110,7 @@ fn needed(parts: &Parts, is_other: bool) -> Result<Option<Vec<Range<u64>>>> {
     }
 }
 
-/// Returns elements `at..at + n` of a tensor as a tensor of one dimension. Returns `None` if they are no range of bytes in the file.
+/// Returns elements `at..at + n` of a tensor as a tensor of one dimension. Returns `None` if the file does not store them as one range.
 fn excerpt(slot: &TensorSlot, at: usize, n: usize) -> Option<LocatedTensor> {
     let own = &slot.located;
     let is_dense = own.coding.is_none() && own.strides == dense_strides(&own.shape);

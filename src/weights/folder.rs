@@ -45,7 +45,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();
-    // What training programs and publishers put beside a model counts only if there is nothing else.
+    // Files that training programs and publishers put beside a model count only if no other file is found.
     let models: Vec<String> = found.iter().filter(|name| !is_beside_a_model(name)).cloned().collect();
     let found = if models.is_empty() { found } else { models };
     if found.len() > 1 && found.iter().all(|name| STANDARD.contains(&name.as_str())) {

@@ -1,4 +1,4 @@
-//! The bytes of a file for readers that jump: all of them, or the parts that are in memory.
+//! The bytes of a file, for readers that seek: all bytes, or only the parts that are in memory.
 
 use crate::error::{Error, Result};
 use crate::files::Parts;
@@ -34,13 +34,13 @@ impl<'a> Image<'a> {
         found.ok_or_else(|| Error::file(format!("the bytes {} to {} of the file cannot be read", range.start, range.end)))
     }
 
-    /// Returns a reader that can be moved.
+    /// Returns a reader that can seek.
     pub fn reader(self) -> ImageReader<'a> {
         ImageReader { image: self, at: 0 }
     }
 }
 
-/// Reads the bytes of an image. Reading what is not in memory fails.
+/// Reads the bytes of an image. Fails at bytes that are not in memory.
 pub struct ImageReader<'a> {
     image: Image<'a>,
     at: u64,

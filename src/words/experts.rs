@@ -118,7 +118,7 @@ impl Experts {
         }
     }
 
-    /// Returns, for each expert, its tokens: pairs of a token and the index of the expert among those of the token.
+    /// Returns each expert's tokens, as pairs: a token, and the index of the expert among the token's experts.
     fn by_expert(&self, host: &Host) -> Vec<Vec<(usize, usize)>> {
         let n_used = self.n_used(&host.tape);
         let mut tokens = vec![Vec::new(); self.n_experts(&host.tape)];
@@ -129,7 +129,7 @@ impl Experts {
         tokens
     }
 
-    /// Returns the products of each matrix and each expert that has tokens. `input` returns the input of a pair of `tokens`.
+    /// Returns one product per matrix and expert, for the experts that have tokens. `input` returns the input of a pair of `tokens`.
     fn sums<'a>(
         &self,
         host: &'a Host,
@@ -148,7 +148,7 @@ impl Experts {
     }
 }
 
-/// Adds the inputs of a matrix's experts to the sums of the host, if it has some.
+/// Adds the inputs of a matrix's experts to `sums`, unless `sums` is `None`.
 fn watch<'a>(sums: &mut Option<AllInputSums>, matrix: Matrix, tokens: &[Vec<(usize, usize)>], input: impl Fn(usize, usize) -> &'a [f32]) {
     if let Some(sums) = sums {
         for (e, tokens) in tokens.iter().enumerate() {
@@ -157,8 +157,8 @@ fn watch<'a>(sums: &mut Option<AllInputSums>, matrix: Matrix, tokens: &[Vec<(usi
     }
 }
 
-/// Returns the parameter `experts`: for each expert, the first words of its codes and scales in the piece, and the first row and the number of rows that the
-/// piece has.
+/// Returns the parameter `experts`. For each expert: the first words of its codes and of its scales in the piece, its first row there, and
+/// the number of rows there.
 fn places(piece: &MatrixPiece, n_experts: usize) -> Param {
     let mut experts = vec![[0; 4]; n_experts];
     for s in &piece.segments {

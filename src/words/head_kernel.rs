@@ -10,8 +10,8 @@ use crate::tape::{Binding, Dispatch, Lowering, Param, Var};
 pub struct Linear {
     /// The number of heads that share a head of keys and values.
     pub group: usize,
-    /// The factor of the output, which reads the state after the token, as keys k (1 − w) do. 0 if the output reads the state before the token, and the
-    /// bonus adds the token itself.
+    /// The factor of the output, for models whose keys are k (1 − w) and whose output reads the state after the token. 0 for RWKV-6, whose output reads
+    /// the state before the token; the bonus adds the token itself.
     pub scale: f32,
 }
 

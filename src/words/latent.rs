@@ -2,8 +2,9 @@
 //!
 //!   k = [rotary channels | RMS(c)]    q_h = [rotary channels | W_h x_h]
 //! c is the latent, `[T, C]`. x_h are the other channels of query head h. W_h, `[C, channels of x_h]`, maps them to the space of latents, so that scores are
-//! products with latents (*absorbed* form). With the keys and values of each head (*expanded*), a query and a key of GLM-4.7-Flash would take 512
-//! multiplications per head in place of 1088, but each earlier key 229 000 in every step that reads it. Source: DeepSeek-V2, arXiv 2405.04434, section 2.1.
+//! products with latents (*absorbed* form). In GLM-4.7-Flash, a query and a key take 1088 multiplications per head. With the keys and values of each head
+//! (*expanded* form) they would take 512, but every step would spend 229 000 to expand each earlier key. Source: DeepSeek-V2, arXiv 2405.04434, section
+//! 2.1.
 
 use super::HeadPlaces;
 use super::norm::Norm;
@@ -44,7 +45,6 @@ impl Tape {
     }
 }
 
-/// Returns the offset of the last column in a row of `var`.
 fn last_column(tape: &Tape, var: Var) -> usize {
     let spec = tape.var_spec(var);
     spec.column(spec.columns.len() - 1)

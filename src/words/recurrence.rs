@@ -159,7 +159,7 @@ impl Recurrence {
         dispatches
     }
 
-    /// Returns the dispatch of the recurrence for a range of the step's rows, of heads and of the columns of a head, with padding.
+    /// Returns the dispatch of the recurrence for a range of the step's rows, a range of heads, and a range of a head's padded columns.
     fn part(&self, cx: &Lowering<'_>, rows: Range<usize>, heads: Range<usize>, columns: Range<usize>, feed: Feed) -> Dispatch {
         let (size, n_vectors) = (self.head_size, self.rule.n_vectors());
         let (spec, values) = (cx.tape.var_spec(self.feed), cx.tape.var_spec(self.values));
@@ -307,8 +307,8 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. Without a
-    /// norm or a gate, its part is left out.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. The part of
+    /// a missing norm or gate is left out.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);

@@ -23,7 +23,7 @@ impl Line {
     }
 }
 
-/// The products of one stack, of which some round their inputs.
+/// The products of one stack, some of them with rounded inputs.
 pub struct Rounding<'a> {
     stack: &'a Stack,
     cx: &'a Lowering<'a>,
@@ -82,7 +82,7 @@ impl<'a> Rounding<'a> {
         Some(dispatches)
     }
 
-    /// Returns the number of segments that one dispatch computes, and their different inputs. These have at most `most` blocks together.
+    /// Returns how many of the segments one dispatch computes, and the distinct inputs of these segments: together at most `most` blocks.
     fn group(&self, segments: &[(&Segment, &PieceSegment)], most: usize) -> (usize, Vec<Line>) {
         let mut lines: Vec<Line> = Vec::new();
         for (i, (segment, _)) in segments.iter().enumerate() {
@@ -103,7 +103,6 @@ impl<'a> Rounding<'a> {
         Line { x_at, k: self.cx.tape.matrix_spec(self.stack.matrix).parts[segment.part].k }
     }
 
-    /// Returns the dispatch that rounds the inputs `lines`.
     fn round(&self, lines: &[Line], is_split: bool, rounded: Var, stride: usize) -> Dispatch {
         let mut first = 0;
         let mut entries = Vec::new();

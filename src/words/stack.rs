@@ -382,7 +382,7 @@ impl Stack {
         (0..n).map(move |t| &x[at + t * stride..][..k])
     }
 
-    /// Adds the inputs of all segments to the sums of the host, if it has some. A module for browsers measures no importance, and leaves this code out.
+    /// Adds the inputs of all segments to the host's sums, if the host has any. Builds for browsers measure no importance and leave this code out.
     fn watch(&self, host: &mut Host, n: usize) {
         if cfg!(target_family = "wasm") {
             return;

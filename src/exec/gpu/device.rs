@@ -131,8 +131,8 @@ impl Device {
     }
 
     /// Calls `make`, which creates objects of the device, and returns the result of `make`. Returns an error if an object was not created. Errors of
-    /// other threads that use the device at the same time do not count. A browser reports the errors of objects later, so there this function
-    /// returns an error that the device has reported before: see [`checked_async`](Self::checked_async).
+    /// other threads that use the device at the same time do not count. A browser reports the errors of objects later, so there this function only
+    /// returns earlier errors; [`checked_async`](Self::checked_async) waits.
     pub(super) fn checked<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         if MAY_BLOCK {
             return block_on(self.checked_async(make));
@@ -141,7 +141,7 @@ impl Device {
         self.faults.check().map(|()| made)
     }
 
-    /// Does what [`checked`](Self::checked) does, and in a browser, too, returns the error of an object that was not created.
+    /// Does what [`checked`](Self::checked) does. In a browser, waits until errors of the created objects are reported.
     pub(super) async fn checked_async<T>(&self, make: impl FnOnce() -> T) -> Result<T> {
         // A scope belongs to the thread that opened it, so errors of other threads are not caught here. Outside a browser, the result of a scope is
         // ready at once. All scopes are closed before the first is awaited, because other tasks create objects meanwhile.

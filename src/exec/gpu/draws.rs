@@ -2,7 +2,8 @@
 //!
 //! Three dispatches sample a token for each slot. `keys` computes a key for each id: the logit in fixed point, with penalties and biases. `tally`
 //! adds up the probabilities of ids in bins. `keys` and `tally` use many workgroups per slot. `draw` finds the token, with one workgroup per slot.
-//! The dispatches sample the same tokens as `sample::Sampler`. They also prepare the cursor for the next step. So one submission can hold many steps, each followed by sampling. The host reads the ids afterwards, and the host's samplers accept these ids.
+//! The dispatches sample the same tokens as `sample::Sampler`, and prepare the cursor for the next step. So one submission can hold many steps, each
+//! followed by sampling. The host reads the ids afterwards, and the host's samplers accept these ids.
 
 use super::device::Device;
 use super::op::{Op, ready};

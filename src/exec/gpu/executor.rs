@@ -229,7 +229,6 @@ impl GpuExecutor {
         Ok(())
     }
 
-    /// Returns the range of all words.
     fn all(&self) -> Range<usize> {
         self.model.section.own.words.clone()
     }

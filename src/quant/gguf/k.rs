@@ -22,8 +22,8 @@ const LEN: usize = 256;
 /// The number of weights in a run. Runs share bytes: a byte has some bits of one code of each of several runs.
 const RUN: usize = 32;
 
-/// Adds bits to codes: `bits` of the code of weight l in run r are the bits from `bits * (r % per_byte)` on of byte l of group `r / per_byte`.
-/// A group has [`RUN`] bytes and `per_byte` runs. `to` is the place of the bits in the code.
+/// Adds a part of `bits` bits to each code, at bit `to`. A group has [`RUN`] bytes and `per_byte` runs. The part of weight l in run r is in byte l of
+/// group `r / per_byte`, from bit `bits * (r % per_byte)` on.
 fn unpack_runs(bytes: &[u8], bits: usize, per_byte: usize, to: usize, codes: &mut [u8]) {
     for (r, run) in codes.chunks_exact_mut(RUN).enumerate() {
         let own = &bytes[r / per_byte * RUN..][..RUN];

@@ -47,7 +47,7 @@ pub trait BlockType: Send + Sync {
     /// Appends a block of a file, which has these codes and items.
     fn pack(codes: &[u8], items: &[f16], out: &mut Vec<u8>);
 
-    /// Encodes the weights `x` of a block. Errors of a weight count as much as its number in `importance`. Writes codes and appends items, as
+    /// Encodes the weights `x` of a block. `importance` has a factor for the squared error of each weight. Writes codes and appends items, as
     /// [`unpack`](Self::unpack) does.
     fn encode(x: &[f32], importance: &[f32], codes: &mut [u8], items: &mut Vec<f16>);
 
@@ -70,12 +70,12 @@ pub trait FileBlocks: Sync {
     /// Takes over a block of a file: appends its codes and its scales.
     fn repack(&self, block: &[u8], out: &mut EncodedRows);
 
-    /// Appends the blocks of a file that have these codes and items, which are encoded rows of whole blocks.
+    /// Appends the blocks of a file for encoded rows of whole blocks: their codes and items.
     fn pack(&self, codes: &[u8], items: &[f16], out: &mut Vec<u8>);
 
-    /// Encodes a row of weights: appends its codes and scales. Errors of a weight count as much as its number in `importance`, which has one number per
-    /// column, the mean square of the column's inputs. Published encoders multiply this number by √(σ² + x²), for a weight x and the mean square σ² of its
-    /// row. Without the factor, the loss of small models was lower in 11 of 12 comparisons.
+    /// Encodes a row of weights: appends its codes and scales. `importance` has one factor per column for squared errors: the mean square of the column's
+    /// inputs. Published encoders multiply this factor by √(σ² + x²), for a weight x and the mean square σ² of its row. Without this multiplication, the
+    /// loss of small models was lower in 11 of 12 comparisons.
     ///
     /// # Errors
     ///
@@ -237,7 +237,7 @@ fn item(low: u8, high: u8) -> f16 {
     f16::from_le_bytes([low, high])
 }
 
-/// Writes codes of which two share a byte: those of each run of `2 * half` codes first in the low nibbles of `half` bytes, then in the high nibbles.
+/// Writes codes that are stored as nibbles. `half` bytes hold a run of `2 * half` codes: first the low nibbles, then the high nibbles.
 fn unpack_nibbles(bytes: &[u8], half: usize, codes: &mut [u8]) {
     for (bytes, codes) in bytes.chunks_exact(half).zip(codes.chunks_exact_mut(2 * half)) {
         let (low, high) = codes.split_at_mut(half);

@@ -1,4 +1,4 @@
-//! Searches the scales of blocks: those with the smallest squared error, in which each weight counts as much as its importance.
+//! Searches the scales of blocks that minimise the sum of squared errors, each multiplied by the importance of its weight.
 //!
 //! For given codes the best scale and minimum follow from least squares, and for given scales the best codes are the nearest ones. The search tries
 //! several scales, rounds the weights to codes, and takes the least-squares solution with the smallest error.
@@ -105,8 +105,8 @@ pub fn scale_and_minimum(x: &[f32], w: &[f32], last: f32, least: f32) -> (f32, f
     if smallest == f32::INFINITY { ((highest - lowest) / last, -lowest) } else { best }
 }
 
-/// Encodes a block of sub-blocks of `sub` weights with small signed scales, from −`limit` to `limit` − 1. Appends the scale of the small scales, and
-/// returns these.
+/// Encodes a block whose sub-blocks of `sub` weights have small signed scales, from −`limit` to `limit` − 1. Appends the scale of the small scales to
+/// `items`, and returns the small scales.
 pub fn signed(x: &[f32], w: &[f32], sub: usize, limit: f32, table: &Table<'_>, out: &mut [u8], items: &mut Vec<f16>) -> Vec<i8> {
     let subs = || x.chunks_exact(sub).zip(w.chunks_exact(sub));
     let scales: Vec<f32> = subs().map(|(x, w)| scale(x, w, table.nearest, table.large, table.value)).collect();

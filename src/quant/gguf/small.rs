@@ -1,7 +1,7 @@
 //! Types with blocks of 32 weights: Q8_0, Q4_0, Q4_1, Q5_0 and Q5_1.
 //!
-//! A block of Q8_0 is a scale and 32 signed bytes. A block of the other types is a scale d, in Q4_1 and Q5_1 a minimum m, in Q5_0 and Q5_1 the fifth
-//! bits of all codes, and the low four bits of all codes. A weight is d (q − zero) or d q + m.
+//! A block of Q8_0 is a scale and 32 signed bytes. A block of the other types is a scale d, a minimum m (only Q4_1 and Q5_1), the fifth bits of all codes
+//! (only Q5_0 and Q5_1), and the low four bits of all codes. A weight is d (q − zero) or d q + m.
 
 use super::super::block_scales::{OneScale, ScaleAndMinimum};
 use super::super::planes::{Byte, Planes};
@@ -120,7 +120,7 @@ macro_rules! with_minimum {
 with_minimum!(Q4_1, "q4_1", "GGUF's 4 bits with a minimum", "u4", 0, 20);
 with_minimum!(Q5_1, "q5_1", "GGUF's 5 bits with a minimum", "u5", 1, 24);
 
-/// Reads the codes of a block of 32 weights: four bytes with the fifth bits, if codes have `HIGH` = 1, then the low four bits of all codes.
+/// Reads the codes of a block of 32 weights: the fifth bits of all codes (four bytes, only if `HIGH` is 1), then the low four bits of all codes.
 fn unpack_codes<const HIGH: usize>(bytes: &[u8], codes: &mut [u8]) {
     let (fifth, nibbles) = bytes.split_at(4 * HIGH);
     unpack_nibbles(nibbles, HALF, codes);

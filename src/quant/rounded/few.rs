@@ -1,5 +1,5 @@
-//! Products of striped codes and the rounded activations of a few tokens: weights go from memory to the registers that multiply them, and are not
-//! arranged in between.
+//! Multiplies striped codes by the rounded activations of a few tokens. Weights go from memory straight to the registers that multiply them: no strip
+//! is arranged in memory first.
 
 use super::RoundedRows;
 use super::strip::{Rows, Strip};
@@ -99,7 +99,7 @@ mod x86 {
                     for (t, sum) in sums.iter_mut().enumerate() {
                         let at = t * x.blocks + strip.first_block + b;
                         let q = x.split.as_ptr().add(at * BLOCK).cast::<i32>().add(p * lanes);
-                        // A sum of activations times 128, which is divided exactly.
+                        // `unsigned` is a sum of activations times −128, so the shift divides it exactly.
                         let mut even = _mm512_set1_epi32((*of_parts.unsigned.get_unchecked(parts * at + p) >> 7) * C::OFFSET);
                         let mut odd = _mm512_setzero_si512();
                         for j in (0..lanes).step_by(2) {

@@ -7,14 +7,15 @@ use super::{BLOCK, HALF};
 const LEAST: f32 = 1e-30;
 /// The largest code of an activation.
 const LARGEST: f32 = 127.0;
-/// A sum of this number and a number n from −2^22 to 2^22 is rounded to a whole number, half to even, and the lowest byte of its bits is n in two's complement.
+/// Adding this number to a number from −2^22 to 2^22 rounds the latter to a whole number n, half to even. The lowest byte of the sum's bits is then the
+/// lowest byte of n in two's complement.
 const TO_WHOLE: f32 = 12_582_912.0;
 
 /// The subtraction of 128 from the codes of all weights, for instructions that take weights from 0 to 255.
 const UNSIGNED: i32 = -128;
 
 /// Rows of activations x, in blocks of [`BLOCK`] columns: x = d q, where q are whole numbers from −127 to 127. d is the largest |x| of the block divided by
-/// 127, and q is x / d, rounded half to even. The columns behind the end of a row are 0.
+/// 127, and q is x / d, rounded half to even. The columns after the end of a row are 0.
 ///
 /// A block whose numbers are all below 10^−30 has d = 0. A block with a number that is not finite has d = NaN, so that all its products are NaN.
 pub struct RoundedRows {
@@ -54,7 +55,6 @@ impl Sums {
 }
 
 impl RoundedRows {
-    /// Returns [`split`](Self::split) or [`codes`](Self::codes).
     pub(super) fn in_order(&self, is_split: bool) -> &[i8] {
         if is_split { &self.split } else { &self.codes }
     }
@@ -114,7 +114,7 @@ impl Body for Rounding<'_> {
 /// Writes the codes of a block and returns its scale.
 #[inline(always)]
 fn round(x: &[f32; BLOCK], codes: &mut [i8; BLOCK]) -> f32 {
-    // A sum of such products is 0 if all numbers are finite, and NaN otherwise.
+    // `other` adds up 0 x: the sums are 0 if all numbers are finite, otherwise NaN.
     let mut most = [0f32; 8];
     let mut other = [0f32; 8];
     for eight in x.as_chunks::<8>().0 {

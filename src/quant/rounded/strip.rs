@@ -131,7 +131,7 @@ impl<C: Codes, S: BlockScales> Body for Filling<'_, '_, C, S> {
             if C::STEP != 1.0 {
                 strip.factors[..n].iter_mut().flat_map(|factors| &mut factors.0).for_each(|factor| *factor *= C::STEP);
             }
-            // Half of the last block may lie behind the end of the row.
+            // Half of the last block may be after the end of the row.
             strip.factors[n..subs].fill(PerRow::zeroed());
             strip.minima[n..subs].fill(PerRow::zeroed());
             if self.with_codes {
@@ -147,7 +147,7 @@ impl<C: Codes, S: BlockScales> Body for Filling<'_, '_, C, S> {
         for (i, own) in strip.expanded[..rows.n].iter_mut().enumerate() {
             let items = &rows.items[i * rows.per_row..][self.first / S::LEN * S::ITEMS..rows.per_row];
             S::expand::<V>(items, n, own);
-            // Half of the last block may lie behind the end of the row.
+            // Half of the last block may be after the end of the row.
             own.factors[n..subs].fill(0.0);
             own.minima[n..subs].fill(0.0);
         }
@@ -162,7 +162,7 @@ impl<C: Codes, S: BlockScales> Body for Filling<'_, '_, C, S> {
                 own[j] = &strip.expanded[row];
                 codes[j] = rows.codes[row * rows.row_bytes + self.first / PAD * C::BYTES..].as_ptr();
             }
-            // A later strip is prefetched in the order of its bytes, whatever the order in which they are read.
+            // A later strip is prefetched in the order of its bytes, even if the loop reads them in another order.
             let done = self.first / PAD * C::BYTES * ROWS + i * units * C::BYTES;
             let soon = rows.codes.as_ptr().wrapping_add(AHEAD.next_multiple_of(ROWS * rows.row_bytes) + done);
             // SAFETY: the caller guarantees the CPU's instructions. The codes have `units` units, as the caller has checked.
@@ -313,7 +313,8 @@ mod x86 {
         }
     }
 
-    /// Does what [`super::arrange`] does, for codes of four bits: transposes whole units before it takes them apart. So the columns are split.
+    /// Does what [`super::arrange`] does, for codes of four bits. Transposes whole units before it separates their codes. So the even columns of a unit come
+    /// first, then the odd columns.
     #[inline(always)]
     pub unsafe fn arrange_nibbles<C: Codes, const UNSIGNED: bool>(
         codes: [*const u8; TOGETHER],
@@ -359,7 +360,7 @@ mod x86 {
             for (i, two) in two.iter_mut().enumerate() {
                 *two = [_mm256_unpacklo_epi32(r[2 * i], r[2 * i + 1]), _mm256_unpackhi_epi32(r[2 * i], r[2 * i + 1])];
             }
-            // Fours of rows: one column (and the column four later in the high half).
+            // Groups of four rows: one column each (in the high half, the column after four more).
             let mut four = [[_mm256_setzero_si256(); 4]; 2];
             for (i, four) in four.iter_mut().enumerate() {
                 for h in 0..2 {

@@ -44,7 +44,7 @@ pub struct Calibration {
 pub struct ColumnSums {
     /// The sum of the squares of each input, `[matrices, columns]`.
     pub squares: Vec<f32>,
-    /// The number of rows that entered the sums, `[matrices]`. Files of the older format have the number of calls here, and sums to match.
+    /// The number of rows that entered the sums, `[matrices]`. In the older format, the number of calls: its sums are means times this number.
     pub counts: Vec<f32>,
 }
 

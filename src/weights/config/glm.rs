@@ -1,5 +1,5 @@
-//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`, and the vision models
-//! `glm4v`, `glm46v` and `glmga`, of which only the text half is read). [`flash`] reads the further keys of `glm4_moe_lite`.
+//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`). For the vision models `glm4v`,
+//! `glm46v` and `glmga`, reads only the text half. [`flash`] reads the further keys of `glm4_moe_lite`.
 //!
 //! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
 //! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
@@ -35,7 +35,6 @@ pub(super) struct SizeKey(pub &'static str, pub usize);
 const VISION_TYPES: [&str; 3] = [VISION, "glm46v", "glmga"];
 const VISION_TEXT: &str = "glm4v_text";
 
-/// Returns true if `model_type` is the type of a supported GLM.
 pub(in crate::weights) fn is_glm(model_type: &str) -> bool {
     crate::weights::glm::MODEL_TYPES.contains(&model_type) || VISION_TYPES.contains(&model_type)
 }

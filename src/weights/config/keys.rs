@@ -110,12 +110,10 @@ impl<'a> ConfigKeys<'a> {
     }
 }
 
-/// Returns the error for an unsupported variant.
 pub(super) fn unsupported(message: String) -> Error {
     Error::model(message).hint("this variant of GLM is not supported")
 }
 
-/// Returns the error for a missing key.
 pub(super) fn missing(key: &str) -> Error {
     Error::model(format!("the configuration has no {key}")).hint("download config.json again")
 }

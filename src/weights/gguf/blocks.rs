@@ -59,8 +59,8 @@ impl BlockType {
         coding.format == self.format && coding.axis == Axis::Row && !coding.transposed && matrix.k.is_multiple_of(self.block_len())
     }
 
-    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. They must be whole rows of `width` numbers,
-    /// a multiple of the block length.
+    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. The numbers must be whole rows. `width` is
+    /// the length of a row, a multiple of the block length.
     ///
     /// # Errors
     ///

@@ -1,6 +1,6 @@
-//! Reads GGUF files of GLM-4.7-Flash. llama.cpp's architecture is `deepseek2`, which other models with latent attention and experts have, too.
+//! Reads GGUF files of GLM-4.7-Flash. Their architecture is `deepseek2`, as for other models with latent attention and experts.
 //!
-//! llama.cpp's converter keeps the order of rows, also of rotated ones. It stores the experts of a layer as one stack, and splits `kv_b_proj` into
+//! llama.cpp's converter keeps the order of rows, including rotated rows. It stores the experts of a layer as one stack, and splits `kv_b_proj` into
 //! stacks of transposed keys and of values. `names::flash` splits the stacks.
 
 pub mod write;

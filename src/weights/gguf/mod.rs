@@ -66,8 +66,8 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     Ok((tensors, header.metadata))
 }
 
-/// Returns the name of the tensor that has the same inputs in other GGUF files of the same model: the fused tensor of queries, keys and values, the fused
-/// tensor of the gates and the up matrices of experts, or an embedding that is also the output matrix.
+/// Returns the name of a tensor with the same inputs as `name`, under which another GGUF file of the model may store it: the fused tensor of queries, keys
+/// and values, the fused tensor of the experts' gate and up matrices, or an embedding that is also the output matrix.
 pub(crate) fn shared_name(name: &str) -> Option<String> {
     if let Some((block, "q.weight" | "k.weight" | "v.weight")) = name.rsplit_once(".attn_") {
         return Some(format!("{block}.attn_qkv.weight"));

@@ -1,5 +1,6 @@
-//! Maps the tensors of GGUF files of RWKV-6, RWKV-7 and their relatives in the body of Qwen2 to the official tensors: changes names and orientation, splits fused tensors, and undoes
-//! rescaling (the division of some matrices by powers of two, for engines whose residual stream is f16). Here it is f32, and undoing is exact.
+//! Maps the tensors of GGUF files to the official tensors, for RWKV-6, RWKV-7 and their relatives in the body of Qwen2. Changes names and orientation,
+//! and splits fused tensors. Also undoes rescaling: some files have matrices divided by powers of two, for engines whose residual stream is f16. Here
+//! the residual stream is f32, and undoing is exact.
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
@@ -124,7 +125,7 @@ const LIKE_7: RwkvVersion = RwkvVersion {
 
 /// The supported values of `general.architecture`.
 pub const ARCHITECTURES: &[&str] = &["rwkv6", "rwkv7", "arwkv7", "rwkv6qwen2"];
-/// The architectures with the body of Qwen2. Their files have another vocabulary than RWKV's, and RMS norms.
+/// The architectures with the body of Qwen2. Their files have RMS norms and Qwen's vocabulary.
 pub const IN_QWEN: &[&str] = &["arwkv7", "rwkv6qwen2"];
 
 /// The metadata of a GGUF file that affect the names, the shapes or the scales of tensors.

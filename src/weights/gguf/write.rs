@@ -27,8 +27,8 @@ pub struct GgufContent {
     /// The formats of matrices that are written in blocks, by canonical name. A matrix whose rows are not whole blocks stays a float, and so do
     /// vectors and low-rank matrices, as in `llama-quantize`.
     pub formats: BTreeMap<String, &'static dyn Format>,
-    /// How much errors of a column's weights count while a matrix is encoded, by canonical name: one number per column. Weights of other matrices
-    /// count alike.
+    /// The factors of squared errors while a matrix is encoded, one per column, by the matrix's canonical name. Without an entry, all weights of a
+    /// matrix count alike.
     pub importance: BTreeMap<String, Arc<[f32]>>,
 }
 
@@ -97,7 +97,7 @@ pub(crate) fn check(input: &Checkpoint) -> Result<()> {
     describe(input).map(drop)
 }
 
-/// The place of a canonical tensor in a GGUF file: matrix `index` of the `of` matrices of the file's tensor `tensor`.
+/// The place of a canonical tensor in a GGUF file: the tensor `tensor` has `of` matrices, and the canonical tensor is matrix `index`.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct GgufPlace {
     pub tensor: String,
@@ -112,7 +112,7 @@ pub(crate) fn places(input: &Checkpoint) -> BTreeMap<String, GgufPlace> {
         let of = t.sources.len();
         t.sources.into_iter().enumerate().map(move |(index, source)| (source, GgufPlace { tensor: t.name.clone(), index, of }))
     };
-    // Unused tensors of RWKV-7's first block repeat the next tensor. The name of the used tensor comes later and counts.
+    // In RWKV-7's first block, unused tensors of the file repeat a canonical tensor. Its used place comes later, and so replaces theirs in the map.
     tensors.into_iter().flat_map(of_tensor).collect()
 }
 
@@ -162,14 +162,13 @@ fn is_tied_head(tensor: &GgufTensor, input: &Checkpoint) -> bool {
 const INSTEAD: [(&str, &str); 6] =
     [("q2_k", "iq4_nl"), ("q3_k", "iq4_nl"), ("iq4_xs", "iq4_nl"), ("q4_k", "q5_0"), ("q5_k", "q5_1"), ("q6_k", "q8_0")];
 
-/// Returns the type for rows of `width` weights: that of `format`, or the type that takes its place. `None` if rows are not whole blocks of either.
+/// Returns the block type for rows of `width` weights: the type of `format`, or its substitute. `None` if a row is not whole blocks of either type.
 fn whole_blocks(format: &'static dyn Format, width: usize) -> Option<BlockType> {
     let instead = INSTEAD.iter().find(|(name, _)| *name == format.name()).and_then(|(_, other)| quant::find(other).ok());
     let mut types = [Some(format), instead].into_iter().flatten().filter_map(BlockType::of);
     types.find(|blocks| width.is_multiple_of(blocks.block_len()))
 }
 
-/// Returns the file entry of a tensor.
 fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>, content: &GgufContent) -> Result<NewTensor<'a>> {
     let float = what.dtype.unwrap_or(DType::F16);
     let width = tensor.shape.last().copied().unwrap_or(1);

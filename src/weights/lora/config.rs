@@ -1,10 +1,10 @@
 //! PEFT's `adapter_config.json`: the scale of each low-rank pair, and the kind of the adapter.
 //!
 //! The scale of a pair is alpha / r, or alpha / √r with `use_rslora`. `rank_pattern` and `alpha_pattern` set r and alpha of single modules. Their keys
-//! are regular expressions, of which the first counts that matches the end of a module's name from a dot on.
+//! are regular expressions. The first key that matches a module's name, or its end after a dot, counts.
 //!
 //! Some keys only describe the training, such as `target_modules`, `bias` and `modules_to_save`: the file's tensors show what was trained.
-//! `fan_in_fan_out` describes how a base model stores its matrices, and the pairs are the same in both cases.
+//! `fan_in_fan_out` describes how a base model stores its matrices, and does not change the pairs.
 
 use crate::error::{Error, Result, short, with_place};
 use crate::files;
@@ -140,7 +140,7 @@ impl LoraConfig {
     }
 }
 
-/// Returns an error if pairs that began with this value of `init_lora_weights` are not the whole change.
+/// Returns an error if training with this value of `init_lora_weights` also changes the base model: the pairs are then not the whole change.
 fn check_start(start: &str) -> Result<()> {
     let lower = start.to_ascii_lowercase();
     if PLAIN_STARTS.contains(&lower.as_str()) {

@@ -38,7 +38,7 @@ pub(super) struct Pair {
 pub(super) struct Factor {
     /// The name in the file.
     pub name: String,
-    /// True if the transpose of the stored matrix is meant.
+    /// True if the factor is the transpose of the stored matrix.
     pub is_transposed: bool,
 }
 

@@ -1,7 +1,7 @@
 //! The names in an adapter's file: which matrix of the model each tensor belongs to.
 //!
-//! The names of an adapter follow the model from which it was trained, which may have other names than the file of the model here. So each matrix that a
-//! pair changes is renamed as a tensor of its own, with the shape of the pair's product.
+//! An adapter has the names of the file from which it was trained, and the model's file here may have others. So each matrix that a pair changes is
+//! renamed as a tensor of its own, with the shape of the pair's product.
 
 use super::merge::Factor;
 use crate::error::{Error, Result};
@@ -133,7 +133,7 @@ pub(super) struct Target {
 ///
 /// `Model` if a joint matrix has a wrong shape, or if the adapter changes an unsupported vision encoder.
 pub(super) fn targets(mut changed: Vec<LocatedTensor>, adapter: &Checkpoint, is_web: bool, model: &Checkpoint) -> Result<Vec<Target>> {
-    // Renaming keeps `file`, so it can hold the index meanwhile.
+    // Renaming keeps the field `file`, so this field can hold a tensor's index meanwhile.
     let of_files: Vec<usize> = changed.iter().map(|t| t.file).collect();
     changed.iter_mut().enumerate().for_each(|(i, t)| t.file = i);
     let slots = match model.metadata().get(GLM) {

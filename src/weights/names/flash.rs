@@ -1,6 +1,6 @@
 //! Splits the fused and stacked tensors of GLM-4.7-Flash into one matrix per head and one matrix per expert.
 //!
-//! Each matrix is a range of rows, so no elements are copied. The rows of `kv_b_proj` are, per head, those of keys and those of values:
+//! Each matrix is a range of rows, so no elements are copied. For each head, `kv_b_proj` has the rows of keys, then the rows of values:
 //!
 //! ```text
 //! self_attn.kv_b_proj         [H · (nope + value), kv_rank]  → k_b.0, v_b.0, k_b.1, …   k_b.h is stored transposed: [kv_rank, nope]

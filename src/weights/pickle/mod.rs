@@ -303,7 +303,7 @@ impl<'a> Machine<'a> {
         Ok(())
     }
 
-    /// Pushes the object that the memo has under the number `slot`.
+    /// Pushes the memo's object number `slot`.
     fn get(&mut self, slot: u32) -> Result<()> {
         let id = *self
             .memo

@@ -1,8 +1,8 @@
 //! Attention on the CPU, with the CPU's vector instructions.
 //!
-//! The keys of a sequence are divided into chunks of 512. A chunk gives the largest score m of a query, the sum of its weights e^(s − m), and the sum of the
-//! values with these weights; then the chunks of a query are combined in their order. So a result depends on no other query, and not on how many threads or which
-//! instructions compute it.
+//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s − m),
+//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result depends neither on other
+//! queries, nor on the number of threads, nor on the instructions.
 
 mod in_keys;
 
@@ -20,7 +20,7 @@ const CHUNK: usize = 8;
 const MOST_ROWS: usize = 16;
 /// The number of queries whose sums stay in registers.
 const ROWS: usize = 4;
-/// The number of vectors of keys, and of channels of a value, whose sums stay in registers.
+/// How many vectors of keys, and how many vectors of a value's channels, have their sums in registers at a time.
 const KEY_VECTORS: usize = 2;
 const VALUE_VECTORS: usize = 2;
 
@@ -220,7 +220,7 @@ unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores
 }
 
 /// Turns the scores of a query into weights e^(s − m), where m is the largest score so far. Keys from `n_keys` on have the weight 0. Updates m and the sum of all
-/// weights. Returns the factor for what was summed before.
+/// weights. Returns the factor by which earlier sums must be multiplied.
 #[inline(always)]
 fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: &mut f32) -> f32 {
     if n_keys == 0 {
@@ -366,7 +366,7 @@ fn lanes_mut(from: &mut [f32]) -> &mut [f32; LANES] {
 /// that the compiler computes sixteen at once.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
-    /// Rounds a number to an integer when it is added and subtracted.
+    /// Adding this number to a number and subtracting it again rounds the number to an integer.
     const ROUND: f32 = 12_582_912.0;
     /// ln 2 in two parts: products of the first with small integers are exact.
     const LN2: [f32; 2] = [0.693_359_4, -2.121_944_4e-4];

@@ -13,7 +13,7 @@ const LEAST: usize = 2;
 pub struct Sorted {
     /// The entries by expert.
     entries: Var,
-    /// Two numbers per expert, its first entry and its first tile, and the two ends.
+    /// The first entry and the first tile of each expert, then the ends of the entries and of the tiles.
     starts: Var,
     /// The outputs D_e h. One column per chosen expert.
     outputs: Var,

@@ -97,7 +97,6 @@ fn without_blocks(excerpt: &Excerpt<'_>) -> Excerpt<'static> {
     }
 }
 
-/// Returns the size of an excerpt on the device.
 fn size_bytes(excerpt: &Excerpt<'_>, tape: &Tape) -> usize {
     match *excerpt {
         Excerpt::State(state, _) => tape.state_spec(state).page_bytes(),

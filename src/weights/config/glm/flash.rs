@@ -24,7 +24,7 @@ pub(super) fn read(keys: ConfigKeys, rope: &Rope) -> Result<GlmConfig> {
     let or = |key: &'static str, default: usize| Ok::<_, Error>(SizeKey(key, keys.size(key)?.unwrap_or(default)));
     let (width, vocab, n_layer) = (or("hidden_size", 2048)?, or("vocab_size", 154880)?, or("num_hidden_layers", 47)?);
     let n_head = or("num_attention_heads", 20)?.1;
-    // In the code of `transformers`, two keys have another name in common with other models.
+    // `transformers` also accepts other models' names for two of the keys: `head_dim` and `num_local_experts`.
     let (rope_size, n_experts) = (keys.size("head_dim")?.unwrap_or(64), keys.size("num_local_experts")?.unwrap_or(64));
     let (rope_size, n_experts) = (or("qk_rope_head_dim", rope_size)?.1, or("n_routed_experts", n_experts)?.1);
     let nope_size = or("qk_nope_head_dim", 192)?.1;

@@ -6,7 +6,7 @@ use super::{ARCHITECTURES, PARTS, TOP};
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, Glm, layer_of};
 
-/// Describes a checkpoint of a GLM with the settings `glm`. Of a model with vision, describes the text half, which is a `glm4`.
+/// Describes a checkpoint of a GLM with the settings `glm`. For a model with vision, describes only the text half, a `glm4`.
 ///
 /// # Errors
 ///

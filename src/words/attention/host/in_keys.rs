@@ -1,7 +1,8 @@
 //! Attention whose values are the last channels of the keys.
 //!
-//! The keys of a block have all tokens of a channel after one another. So a channel of the output is the product of two rows, the weights of the tokens and
-//! the channel. The weights of a whole chunk come first, so that the lanes of a vector are added up once per chunk.
+//! A block stores its keys channel by channel, with the tokens of a channel next to each other. So a channel of the output is the dot product of two rows:
+//! the weights of the tokens, and the channel of the keys. The weights of all blocks of a chunk are computed first. Then the lanes of a sum are added up
+//! only once per chunk.
 
 use super::{AttentionSums, CHUNK, CachedSequence, MOST_ROWS, Queries, ROWS, Scores, scores, weigh};
 use crate::quant::PAD;
