@@ -26,11 +26,11 @@ pub use glm_flash::GlmFlash;
 pub use glm4::Glm4;
 pub use purpose::{Purpose, Task};
 pub use qrwkv6::Qrwkv6;
-pub use rwkv6::{LerpOrder, LerpRanks};
 pub use qwen::QwenBody;
 pub use rwkv4::Rwkv4;
 pub use rwkv5::{Bonus, Rwkv5};
 pub use rwkv6::Rwkv6;
+pub use rwkv6::{LerpOrder, LerpRanks};
 pub use rwkv7::{Ranks, Rwkv7};
 pub use stack::Base;
 

@@ -118,7 +118,8 @@ impl RwkvConfig {
         }
         let is_qrwkv6 = shapes.matrix("blocks.0.att.time_maa_w1").is_some();
         let width = if is_qrwkv6 { shapes.matrix("blocks.0.att.receptance.weight").map(|s| s[0] as u64) } else { None };
-        let of_heads = width.zip(self.num_attention_heads).filter(|(width, n)| *n > 0 && width.is_multiple_of(*n)).map(|(width, n)| width / n);
+        let of_heads =
+            width.zip(self.num_attention_heads).filter(|(width, n)| *n > 0 && width.is_multiple_of(*n)).map(|(width, n)| width / n);
         if let Some(size) = self.head_size.or(of_heads) {
             metadata.insert(HEAD_SIZE.to_string(), size.to_string());
         }

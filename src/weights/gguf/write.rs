@@ -190,9 +190,9 @@ fn entry<'a>(input: &'a Checkpoint, tensor: &GgufTensor, what: &GgufOptions<'a>,
             let mut bytes = Vec::new(); // a low-rank matrix, which is small
             parts.iter().try_for_each(|part| part.write(dtype, &mut bytes))?;
             let size = bytes.len() / order.len();
-            return order.iter().try_for_each(|&i| {
-                out.write_all(&bytes[i * size..][..size]).map_err(|e| Error::io(e, Path::new("output")))
-            });
+            return order
+                .iter()
+                .try_for_each(|&i| out.write_all(&bytes[i * size..][..size]).map_err(|e| Error::io(e, Path::new("output"))));
         }
         parts.iter().try_for_each(|part| {
             match &blocks {
