@@ -140,11 +140,39 @@ fn a_folder_of_hugging_face_has_the_same_logits() {
         let [gguf, converted] = ["made.gguf", "converted.safetensors"].map(|file| folder.path().join(file));
         convert(&Checkpoint::open(&theirs).unwrap(), &converted, &Conversion::default(), &mut |_, _| ()).unwrap();
         assert!(logits_of(&open(&converted, &options("cpu")), &golden.tokens) == expected, "{name}, converted");
+        let of_web_rwkv = Conversion { layout: Layout::WebRwkv, ..Conversion::default() };
+        let refused = convert(&Checkpoint::open(&theirs).unwrap(), &folder.path().join("made.st"), &of_web_rwkv, &mut |_, _| ());
+        assert!(refused.unwrap_err().to_string().contains("this model has the body of Qwen2"), "{name}");
         // llama.cpp's file has no x_g without a gate.
         let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
         convert_gguf(&Checkpoint::open(&theirs).unwrap(), &gguf, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap();
         let x_g = Checkpoint::open(&gguf).unwrap().names().any(|name| name.ends_with(".x_g"));
         assert_eq!((x_g, logits_of(&open(&gguf, &options("cpu")), &golden.tokens) == expected), (name == "arwkv7", true), "{name}");
+    }
+}
+
+#[test]
+fn an_order_of_lerps_that_lacks_one_is_refused() {
+    let Some(Made { blueprint, .. }) = all().into_iter().find(|made| made.name == "qrwkv6") else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let [path, damaged, gguf] = ["made.safetensors", "damaged.safetensors", "made.gguf"].map(|file| folder.path().join(file));
+    made::write(&*blueprint, &path);
+    for order in ["wkvrr", "wkvr", "wkvrgx"] {
+        let bytes = std::fs::read(&path).unwrap();
+        let (tensors, mut metadata) = read_safetensors(&bytes).unwrap();
+        metadata.insert("wingbeat.lerp_order".into(), order.into());
+        let written = tensors.iter().map(|(name, (dtype, shape, bytes))| {
+            let data = |out: &mut dyn std::io::Write| out.write_all(bytes).map_err(|e| wingbeat::error::Error::io(e, Path::new("made")));
+            NewTensor { name: name.clone(), dtype: *dtype, shape: shape.clone(), data: Box::new(data) }
+        });
+        write_safetensors(&damaged, &metadata, written.collect(), &mut |_, _| ()).unwrap();
+        let expected = format!("expected the letters wkvrg in some order as metadata value wingbeat.lerp_order, found {order:?}");
+        let loaded = Model::load(&ModelSource::Path(damaged.clone()), &options("cpu"), &mut |_, _| ()).err().unwrap().to_string();
+        assert!(loaded.contains(&expected), "{loaded}");
+        let what = Conversion { layout: Layout::Gguf, ..Conversion::default() };
+        let input = Checkpoint::open(&damaged).unwrap();
+        let converted = convert_gguf(&input, &gguf, &GgufVocab::Without, None, &what, &mut |_, _| ()).unwrap_err().to_string();
+        assert!(converted.contains(&expected), "{converted}");
     }
 }
 

@@ -48,8 +48,7 @@ impl Isa {
         match self {
             #[cfg(all(target_arch = "x86_64", has_avx512))]
             Isa::Avx512 => limit == Limit::All,
-            Isa::Plain => true,
-            _ => limit != Limit::Plain,
+            other => other == Isa::Plain || limit != Limit::Plain,
         }
     }
 

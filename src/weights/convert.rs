@@ -70,8 +70,10 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
         let e = Error::usage("the layout hf exists for RWKV-7 only").at(input.location());
         return Err(e.hint("leave out `layout`"));
     }
-    if layout == Layout::WebRwkv && input.metadata().contains_key(GLM) {
-        let e = Error::usage("the layout web-rwkv is for RWKV models only, and this model is a GLM").at(input.location());
+    let others = [(GLM, "is a GLM"), (config::STOP_IDS, "has the body of Qwen2")];
+    let other = others.into_iter().find(|(key, _)| layout == Layout::WebRwkv && input.metadata().contains_key(*key));
+    if let Some((_, what)) = other {
+        let e = Error::usage(format!("the layout web-rwkv is for RWKV models only, and this model {what}")).at(input.location());
         return Err(e.hint("convert the model without `layout=web-rwkv`"));
     }
     if layout == Layout::Gguf && shard_bytes.is_some() {

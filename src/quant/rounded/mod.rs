@@ -88,8 +88,7 @@ impl Dots {
         match self {
             #[cfg(all(target_arch = "x86_64", has_avx512))]
             Dots::Avx512Vnni => limit == Limit::All,
-            Dots::Plain => true,
-            _ => limit != Limit::Plain,
+            other => other == Dots::Plain || limit != Limit::Plain,
         }
     }
 

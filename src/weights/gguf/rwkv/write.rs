@@ -90,7 +90,7 @@ impl RwkvVersion {
             Heads if self.unused.is_empty() => (shape, false, Precision::Single),
             Heads => (vec![len], false, Precision::Single),
         };
-        let order = lerp_order(input);
+        let order = lerp_order(input)?;
         let tensor = |stem: &str| GgufTensor {
             name: format!("blk.{block}.{stem}.weight"),
             sources: vec![official.to_string()],
@@ -125,9 +125,16 @@ impl RwkvVersion {
 }
 
 /// Returns the indices of the lerps in the checkpoint, in the order of the file. Returns an empty list if the orders are equal.
-fn lerp_order(input: &Checkpoint) -> Vec<usize> {
-    let Some(order) = input.metadata().get(LERP_ORDER).filter(|order| *order != LERP_LETTERS) else { return vec![] };
-    LERP_LETTERS.chars().filter_map(|letter| order.chars().position(|of| of == letter)).collect()
+///
+/// # Errors
+///
+/// `Model` if the order in the metadata lacks a lerp.
+fn lerp_order(input: &Checkpoint) -> Result<Vec<usize>> {
+    let Some(order) = input.metadata().get(LERP_ORDER).filter(|order| *order != LERP_LETTERS) else { return Ok(vec![]) };
+    let index = |letter| order.chars().position(|of| of == letter).filter(|_| order.chars().count() == LERP_LETTERS.len());
+    let wrong =
+        || Error::model(format!("expected the letters {LERP_LETTERS} in some order as metadata value {LERP_ORDER}, found {order:?}"));
+    LERP_LETTERS.chars().map(index).collect::<Option<_>>().ok_or_else(wrong)
 }
 
 /// Returns a shape with its last two dimensions swapped.
