@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import struct
+from pathlib import Path
 
 import torch
 import torch.nn.functional as F
@@ -192,3 +193,14 @@ def export(model: Rwkv, path: str) -> None:
     with open(path + ".new", "wb") as file:
         file.write(struct.pack("<Q", len(text)) + text + data)
     os.replace(path + ".new", path)
+
+
+@torch.no_grad()
+def load(model: Rwkv, path: Path) -> None:
+    """Reads the weights of a checkpoint that `export` wrote. They have the precision of f16."""
+    file = path.read_bytes()
+    length = struct.unpack("<Q", file[:8])[0]
+    header, data = json.loads(file[8 : 8 + length]), bytearray(file[8 + length :])
+    for name, tensor in model.published().items():
+        begin, end = header[name]["data_offsets"]
+        tensor.copy_(torch.frombuffer(data, dtype=torch.half, count=(end - begin) // 2, offset=begin).view(tensor.shape))

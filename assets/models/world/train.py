@@ -4,6 +4,7 @@
   python3 train.py --out out --hours 2               two hours from the first start
   python3 train.py --out out --until 19:35           up to a time of the day (UTC)
   python3 train.py --out out --until 19:35 --resume  continue after an interruption
+  python3 train.py --out out --hours 1 --from FILE   with the weights of an earlier world.safetensors
   python3 train.py --out out --export                only write world.safetensors from state.pt
 
 Needs Python 3.10, torch and g++. Writes OUT/state.pt (every 5 minutes), OUT/train.log and, at the end, OUT/world.safetensors.
@@ -28,7 +29,7 @@ import torch
 from torch import nn
 
 from data import Rows
-from model import Rwkv, export
+from model import Rwkv, export, load
 from vocab import Vocab
 
 SEED = 20
@@ -175,6 +176,7 @@ def main() -> None:
     parser.add_argument("--until", metavar="HH:MM", help="end of the training (UTC)")
     parser.add_argument("--hours", type=float, default=2, help="without --until: length of the training")
     parser.add_argument("--resume", action="store_true", help="continue from OUT/state.pt")
+    parser.add_argument("--from", dest="origin", type=Path, metavar="FILE", help="begin with the weights of a checkpoint")
     parser.add_argument("--export", action="store_true", help="write the checkpoint from OUT/state.pt")
     parser.add_argument("--rows", type=int, default=8, help="rows of a batch")
     parser.add_argument("--length", type=int, default=432, help="tokens of a row")
@@ -188,6 +190,8 @@ def main() -> None:
     training = Training(options.out)
     if options.resume or options.export:
         training.load()
+    elif options.origin:
+        load(training.model, options.origin)
     if not options.export:
         train(training, Vocab(options.vocab), options)
     export(training.model, str(options.out / "world.safetensors"))
