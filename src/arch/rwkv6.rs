@@ -30,7 +30,7 @@ use super::stack::{Base, Layer, seven_halves};
 use super::{Architecture, Blueprint, Facts, Shapes};
 use crate::error::{Error, Result};
 use crate::tape::{MatrixPart, Tape, Var, VectorPart};
-use crate::weights::LERP_ORDER;
+use crate::weights::{LERP_ORDER, lerp_indices};
 use crate::words::{Activation, DdLerp, Decay, Projection, Wkv6};
 
 /// The sizes of an RWKV-6 model.
@@ -93,11 +93,11 @@ impl LerpOrder {
     /// `Model` if the entry is not the five letters in some order.
     pub fn read(shapes: &dyn Shapes) -> Result<LerpOrder> {
         let Some(text) = shapes.metadata(LERP_ORDER) else { return Ok(LerpOrder::OFFICIAL) };
-        let order: Vec<Mix> = text.chars().filter_map(|letter| Mix::ALL.into_iter().find(|mix| mix.letter() == letter)).collect();
-        let is_whole = text.chars().count() == 5 && Mix::ALL.iter().all(|mix| order.contains(mix));
-        let order = <[Mix; 5]>::try_from(order).ok().filter(|_| is_whole);
-        let wrong = || Error::model(format!("expected the letters wkvrg in some order as metadata value {LERP_ORDER}, found {text:?}"));
-        order.map(LerpOrder).ok_or_else(wrong)
+        let mut order = Mix::ALL;
+        for (mix, index) in Mix::ALL.into_iter().zip(lerp_indices(text)?) {
+            order[index] = mix;
+        }
+        Ok(LerpOrder(order))
     }
 
     /// Returns the metadata entry, or `None` for the official order, which is the default.

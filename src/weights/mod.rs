@@ -47,7 +47,7 @@ mod tests;
 pub mod write;
 
 pub use calibration::{Calibration, ColumnSums};
-pub use config::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, STOP_IDS, ids};
+pub use config::{GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, STOP_IDS, ids, lerp_indices};
 pub use convert::{CodedTensors, Conversion, convert};
 pub use encode::write_view;
 pub use fetch::FetchedTensors;

@@ -23,8 +23,23 @@ pub const LAYER_NORM_EPS: &str = "wingbeat.layer_norm_eps";
 pub const HEAD_SIZE: &str = "wingbeat.head_size";
 /// The metadata key for the order of the lerps in `time_maa_w1` and `time_maa_w2`, as five letters. Without this key, the order is `wkvrg`.
 pub const LERP_ORDER: &str = "wingbeat.lerp_order";
+/// RWKV-6's order of the lerps.
+const LERP_LETTERS: &str = "wkvrg";
 /// The metadata key for the ids of tokens that end a text, with commas between them. Models with an RWKV vocabulary do not have this key.
 pub const STOP_IDS: &str = "wingbeat.stop_ids";
+
+/// Parses the value of [`LERP_ORDER`]. Returns where the file has the lerps w, k, v, r and g.
+///
+/// # Errors
+///
+/// `Model` if the value is not the five letters in some order.
+pub fn lerp_indices(order: &str) -> Result<[usize; 5]> {
+    let index = |letter| order.chars().position(|of| of == letter).filter(|_| order.chars().count() == LERP_LETTERS.len());
+    let found: Option<Vec<usize>> = LERP_LETTERS.chars().map(index).collect();
+    found.and_then(|found| found.try_into().ok()).ok_or_else(|| {
+        Error::model(format!("expected the letters {LERP_LETTERS} in some order as metadata value {LERP_ORDER}, found {order:?}"))
+    })
+}
 
 /// Parses the value of [`STOP_IDS`]. Returns `None` if the value is no list of ids.
 pub fn ids(text: &str) -> Option<Vec<u32>> {

@@ -4,7 +4,7 @@ use super::super::model::{GgufModel, GgufTensor, Precision, matrix, size, unname
 use super::super::value::GgufValue;
 use super::{Heads, IN_QWEN, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
 use crate::error::{Error, Result};
-use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, layer_of};
+use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, layer_of, lerp_indices};
 
 /// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this one.
 const CONTEXT: usize = 1 << 20;
@@ -13,9 +13,8 @@ const GROUP_NORM: f32 = 64e-5;
 /// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the others with the type of the large matrices.
 const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2"];
 
-/// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order [`LERP_LETTERS`].
+/// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order w, k, v, r, g.
 const LERPS: [&str; 2] = ["time_mix_w1", "time_mix_w2"];
-const LERP_LETTERS: &str = "wkvrg";
 
 /// Describes a checkpoint of one of these models.
 ///
@@ -90,7 +89,8 @@ impl RwkvVersion {
             Heads if self.unused.is_empty() => (shape, false, Precision::Single),
             Heads => (vec![len], false, Precision::Single),
         };
-        let order = lerp_order(input)?;
+        let order = input.metadata().get(LERP_ORDER).map(|order| lerp_indices(order)).transpose()?;
+        let order = order.filter(|indices| !indices.is_sorted()).map_or(vec![], Vec::from);
         let tensor = |stem: &str| GgufTensor {
             name: format!("blk.{block}.{stem}.weight"),
             sources: vec![official.to_string()],
@@ -122,19 +122,6 @@ impl RwkvVersion {
         let name = format!("blk.{block}.time_mix_lerp_fused.weight");
         Ok(GgufTensor { name, sources: found, shape, swapped: false, order: vec![], precision: Precision::Single })
     }
-}
-
-/// Returns the indices of the lerps in the checkpoint, in the order of the file. Returns an empty list if the orders are equal.
-///
-/// # Errors
-///
-/// `Model` if the order in the metadata lacks a lerp.
-fn lerp_order(input: &Checkpoint) -> Result<Vec<usize>> {
-    let Some(order) = input.metadata().get(LERP_ORDER).filter(|order| *order != LERP_LETTERS) else { return Ok(vec![]) };
-    let index = |letter| order.chars().position(|of| of == letter).filter(|_| order.chars().count() == LERP_LETTERS.len());
-    let wrong =
-        || Error::model(format!("expected the letters {LERP_LETTERS} in some order as metadata value {LERP_ORDER}, found {order:?}"));
-    LERP_LETTERS.chars().map(index).collect::<Option<_>>().ok_or_else(wrong)
 }
 
 /// Returns a shape with its last two dimensions swapped.
