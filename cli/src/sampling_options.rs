@@ -152,8 +152,8 @@ fn presets() -> Outcome {
     let mut out = Output::new(true);
     for (name, origin, sets) in Sampling::presets() {
         let sets = if sets.is_empty() { "nothing" } else { &sets };
-        out.line(format_args!("{name:<9} {origin}"))?;
-        out.line(format_args!("{:<9} sets {sets}", ""))?;
+        out.line(format_args!("{name:<13} {origin}"))?;
+        out.line(format_args!("{:<13} sets {sets}", ""))?;
     }
     out.finish()?;
     Ok(ExitCode::SUCCESS)
