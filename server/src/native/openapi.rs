@@ -162,7 +162,7 @@ const FAILURES: [(&str, &str); 11] = [
     ("404", "The model, the state or the response is unknown"),
     ("408", "The body arrived too slowly"),
     ("413", "The body, or the caller's states, are too large"),
-    ("429", "The queue is full"),
+    ("429", "The queue or the memory of requests is full, for all callers or for this caller"),
     ("431", "The header is too large"),
     ("500", "A fault of the server; its log has more"),
     ("503", "The model is being loaded, or the server is shutting down"),
