@@ -27,11 +27,11 @@ help: ## list these targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 # A development build takes half the time of a release build, and its library is optimised.
-demo: ## build the program and continue a prompt with the embedded model
+demo: ## build the program and ask the embedded model for a story
 	@tools/setup.sh compiler
 	$(CARGO) build
 	@tools/setup.sh vulkan debug
-	$(CARGO) run --quiet -- generate --device gpu --seed 6 --temperature 0.7 --stop $$'\n\n' -n 80 $$'User: light\n\nAssistant:'
+	$(CARGO) run --quiet -- chat --device gpu --seed 2 -p "Tell me a story about a fox."
 
 test: ## run all tests on the CPU and on the first adapter; T=words:: runs a part
 	@tools/setup.sh compiler

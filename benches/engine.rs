@@ -16,7 +16,7 @@ const SLOTS: usize = 16;
 const TOKENS: usize = 128;
 const ROUNDS: usize = 7;
 const TURNS: usize = 20;
-const PROMPT: &str = "In the beginning";
+const PROMPT: &str = "Once upon a time";
 
 fn main() {
     let device = std::env::args().skip(1).find(|arg| !arg.starts_with("--")).unwrap_or_else(|| "cpu".into());

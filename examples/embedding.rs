@@ -5,7 +5,7 @@ use wingbeat::{Engine, EngineOptions, ModelSource, Options, Pooling, Request, Re
 fn main() -> Result<()> {
     let model = Options::new().open(ModelSource::Embedded)?;
     let engine = Engine::start(&model, EngineOptions::default())?;
-    let texts = ["And God said, Let there be light", "And God called the light Day", "the sons of Reuben"];
+    let texts = ["The fox lives in the forest.", "A bear lives in the forest.", "What is 7 plus 6?"];
     // All requests are submitted before the first result is read, so that their texts share steps.
     let all = texts.map(|text| engine.submit(Request::text(text).pooling(Pooling::Mean)));
     let mut vectors = Vec::new();

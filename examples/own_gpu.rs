@@ -13,6 +13,6 @@ fn main() -> Result<()> {
     let gpu = Arc::new(GpuDevice::of_wgpu(adapter, device, queue)?);
     let model = Options::new().gpu(gpu).open(ModelSource::Embedded)?;
     let engine = Engine::start(&model, EngineOptions::default())?;
-    println!("{}: {}", model.device().name, engine.run(Request::text("In the beginning").max_tokens(20).seed(1))?.text);
+    println!("{}: {}", model.device().name, engine.run(Request::text("Once upon a time").max_tokens(20).seed(1))?.text);
     Ok(())
 }

@@ -6,13 +6,13 @@ fn main() -> Result<()> {
     let model = Options::new().open(ModelSource::Embedded)?;
     let path = std::env::temp_dir().join("wingbeat-example.state");
     let engine = Engine::start(&model, EngineOptions::default())?;
-    let first = engine.run(Request::text("In the beginning").max_tokens(20).seed(1).save_state("genesis"))?;
+    let first = engine.run(Request::text("Once upon a time").max_tokens(20).seed(1).save_state("story"))?;
     first.state.transpose()?;
-    engine.export_state("", "genesis", &path)?;
+    engine.export_state("", "story", &path)?;
     // Another process or machine with the same weights reads the file. The prompt is not prefilled again, and the random numbers go on.
     let other = Engine::start(&model, EngineOptions::default())?;
-    other.load_state("", "genesis", &path)?;
-    let second = other.run(Request::text("").max_tokens(20).state("genesis"))?;
-    println!("In the beginning{}|{}", first.text, second.text);
+    other.load_state("", "story", &path)?;
+    let second = other.run(Request::text("").max_tokens(20).state("story"))?;
+    println!("Once upon a time{}|{}", first.text, second.text);
     std::fs::remove_file(&path).map_err(|e| wingbeat::Error::io(e, &path))
 }

@@ -6,7 +6,7 @@ fn main() -> Result<()> {
     let model = Options::new().open(ModelSource::Embedded)?;
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() })?;
     // Both texts are generated at the same time, in one batch.
-    let prompts = ["In the beginning", "And Moses said"];
+    let prompts = ["Once upon a time", "The fox"];
     let all = prompts.map(|prompt| engine.submit(Request::text(prompt).max_tokens(40).seed(1).echo(true)));
     for generation in all {
         for event in generation? {

@@ -1,10 +1,10 @@
-//! Generates a text and prints it when it is complete. `cargo run --release --example whole_text -- "In the beginning" model.pth`
+//! Generates a text and prints it when it is complete. `cargo run --release --example whole_text -- "Once upon a time" model.pth`
 
 use wingbeat::{Engine, EngineOptions, ModelSource, Options, Request, Result, Sampling};
 
 fn main() -> Result<()> {
     let mut args = std::env::args().skip(1);
-    let prompt = args.next().unwrap_or("In the beginning".into());
+    let prompt = args.next().unwrap_or("Once upon a time".into());
     let source = args.next().map_or(ModelSource::Embedded, ModelSource::from);
     let model = Options::new().open(source)?;
     let engine = Engine::start(&model, EngineOptions::default())?;

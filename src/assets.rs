@@ -1,12 +1,12 @@
-//! Files of `assets/` that are compiled in: the tiny trained model with its golden logits, and first prompts of chats.
+//! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and first prompts of chats.
 
-/// The tiny trained RWKV-7, a safetensors file.
+/// The model of the small world: a trained RWKV-7 of 2 million parameters. A safetensors file.
 #[cfg(feature = "embedded-model")]
-pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
 
 /// The golden logits and greedy tokens of [`MODEL`], made with the official RWKV code. A safetensors file.
 #[cfg(feature = "embedded-model")]
-pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/tiny-rwkv7.golden.safetensors"));
+pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/small-world.golden.safetensors"));
 
 /// Names and texts of prompt files of ChatRWKV's form. As in ChatRWKV, a file whose name ends with `-1` contains questions and answers. A file whose
 /// name ends with `-2` contains a conversation of two people.

@@ -12,7 +12,7 @@
 //! // `Model::open("model.pth")` opens a checkpoint with default options: the first GPU, or the CPU if no GPU is found.
 //! let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
 //! let engine = Engine::start(&model, EngineOptions::default())?;
-//! let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
+//! let request = Request::text("Once upon a time").max_tokens(8).set("temperature", 0);
 //! for event in engine.submit(request)? {
 //!     if let Event::Text { text, .. } = event? {
 //!         print!("{text}");
@@ -83,7 +83,7 @@
 //! use wingbeat::low_level::session::Session;
 //!
 //! let mut session = Session::new(&model, 1)?;
-//! let tokens = session.encode(&"In the beginning God created".into())?;
+//! let tokens = session.encode(&"Once upon a time there was".into())?;
 //! let slot = session.open()?;
 //! let logits = session.prefill(slot, &tokens[..1])?; // [V]
 //! let log_sum = |logits: &[f32]| logits.iter().map(|x| x.exp()).sum::<f32>().ln();
@@ -116,7 +116,7 @@
 //! # let folder = tempfile::tempdir().expect("a temporary folder");
 //! # let path = folder.path().join("prompt.state");
 //! let mut session = Session::new(&model, 1)?;
-//! let tokens = session.encode(&"In the beginning".into())?;
+//! let tokens = session.encode(&"Once upon a time".into())?;
 //! let slot = session.open()?;
 //! session.prefill(slot, &tokens)?;
 //! session.save(slot, &path, None, None)?;
@@ -133,7 +133,7 @@
 //!
 //! # Features
 //!
-//! * `embedded-model` (default) adds the tiny trained model with its vocabulary, and the World vocabulary.
+//! * `embedded-model` (default) adds the model of the small world with its vocabulary, the vocabulary of the tests' tiny models, and the World vocabulary.
 //! * `grammar` (default) adds grammars and JSON schemas.
 //!
 //! The program `wingbeat` is the crate `wingbeat-cli`, and its HTTP server the crate `wingbeat-server`.

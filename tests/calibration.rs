@@ -82,10 +82,7 @@ fn every_matrix_of_a_gguf_file_is_measured() {
 }
 
 fn checkpoint(tiny: &Tiny) -> Checkpoint {
-    match tiny.source() {
-        ModelSource::Path(path) => Checkpoint::open(&path).unwrap(),
-        _ => embedded().unwrap(),
-    }
+    Checkpoint::open(&tiny.path()).unwrap()
 }
 
 /// The text of the calibration is not the text of the comparison.

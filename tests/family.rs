@@ -152,8 +152,7 @@ fn log_softmax(logits: &[f32]) -> Vec<f64> {
 
 /// Writes a copy of a model in F32. `change` receives the name and the numbers of each tensor, and may change the numbers.
 fn rewrite(tiny: &Tiny, path: &Path, change: &dyn Fn(&str, &mut [f32])) {
-    let model =
-        if tiny.name == "rwkv7" { wingbeat::low_level::session::embedded().unwrap() } else { Checkpoint::open(&tiny.path()).unwrap() };
+    let model = Checkpoint::open(&tiny.path()).unwrap();
     let entry = |name: &str| {
         let view = model.tensor(name).unwrap();
         let mut values = view.to_f32().unwrap();

@@ -1,12 +1,13 @@
 //! Models from files that the caller hands over, whole or by ranges, have the weights and the logits of the same files on disk.
 
-use crate::support::{devices, floats, goldens, options, read, tiny};
+use crate::support::{devices, floats, goldens, options, read};
 use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use wingbeat::files::{Files, ReadRanges, Reading};
 use wingbeat::low_level::session::{Model, ModelSource, Options, convert_coded, embedded};
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
+use wingbeat::vocab::Vocab;
 
 /// A file in memory that is read by ranges, and the length of the longest range.
 struct Bytes(Vec<u8>, Arc<Mutex<u64>>);
@@ -41,7 +42,7 @@ fn weights_and_logits_are_those_of_the_files_on_disk() {
         let tokens = golden.golden().prompt(9, 3);
         for (quant, shard_bytes) in [("", None), ("i8", None), ("i8", Some(500_000))] {
             let folder = tempfile::tempdir().unwrap();
-            let input = if golden.name == "rwkv7" { embedded().unwrap() } else { Checkpoint::open(&golden.path()).unwrap() };
+            let input = Checkpoint::open(&golden.path()).unwrap();
             let (path, shards) = (folder.path().join("one").join("model.safetensors"), folder.path().join("shards"));
             std::fs::create_dir(path.parent().unwrap()).unwrap();
             let write = |out: &Path, shard_bytes| {
@@ -73,16 +74,14 @@ fn weights_and_logits_are_those_of_the_files_on_disk() {
 #[test]
 fn the_vocabulary_comes_from_the_files_and_the_files_live_as_long_as_the_model() {
     let folder = tempfile::tempdir().unwrap();
-    convert(&embedded().unwrap(), &folder.path().join("tiny.safetensors"), &Conversion::default(), &mut |_, _| ()).unwrap();
-    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/tiny.txt"), folder.path().join("vocab.txt")).unwrap();
+    convert(&embedded().unwrap(), &folder.path().join("small.safetensors"), &Conversion::default(), &mut |_, _| ()).unwrap();
+    std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/small-world.txt"), folder.path().join("vocab.txt")).unwrap();
     let options = options("cpu");
-    let model = load(ModelSource::Files { files: handed(folder.path()).0, main: Some("tiny.safetensors".into()) }, &options);
-    assert_eq!(
-        model.vocab().unwrap().encode(b"In the beginning").unwrap(),
-        tiny(&options).vocab().unwrap().encode(b"In the beginning").unwrap()
-    );
+    let model = load(ModelSource::Files { files: handed(folder.path()).0, main: Some("small.safetensors".into()) }, &options);
+    let text = b"Once upon a time";
+    assert_eq!(model.vocab().unwrap().encode(text).unwrap(), Vocab::small_world().encode(text).unwrap());
     assert!(model.folder().is_some_and(|folder| folder.to_str().unwrap().contains("handed")));
-    assert_eq!(model.name(), "tiny");
+    assert_eq!(model.name(), "small");
 }
 
 #[test]

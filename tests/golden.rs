@@ -1,10 +1,10 @@
 //! Compares the tiny trained models of all architectures with the official logits, on every available device.
 
-use crate::support::{Golden, devices, goldens, nmse, options, score};
+use crate::support::{Golden, check_official, devices, goldens, kernel_cases, nmse, options, score};
 use std::ops::ControlFlow;
 use wingbeat::low_level::arch::ARCHS;
 use wingbeat::low_level::sample::Sampling;
-use wingbeat::low_level::session::{Limits, Model, Session};
+use wingbeat::low_level::session::{Limits, Model, ModelSource, Session};
 
 #[test]
 fn logits_and_greedy_texts_are_the_official_ones() {
@@ -25,6 +25,14 @@ fn logits_and_greedy_texts_are_the_official_ones() {
         let limits = Limits { stop_ids: Some(vec![]), ..Limits::new(golden.greedy.len()) };
         let made = session.generate(golden.tokens.as_slice(), &Sampling::greedy(0), &limits, &mut |_| ControlFlow::Continue(())).unwrap();
         assert_eq!(made.tokens, golden.greedy, "{} on {device}", arch.name);
+    }
+}
+
+#[test]
+fn the_embedded_model_gives_the_official_logits_with_all_kernels() {
+    for (name, options) in kernel_cases() {
+        let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ()).unwrap();
+        check_official(&name, &model, &Golden::of_the_embedded(), false);
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tests quantised files. The codes (weights quantised to integers) in a quantised file must equal the codes that the program makes when it quantises
 //! the original file at load time. The tests check this on every device and with all kernels.
 
-use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
+use crate::support::{adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::exec::gpu::Device;
@@ -10,16 +10,6 @@ use wingbeat::low_level::session::{Model, ModelSource, Options, convert_coded, e
 use wingbeat::low_level::tape::{Caps, Class};
 use wingbeat::low_level::tensor::DType;
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
-
-/// Returns the path of a tiny model's file. Writes the file first if the model is the embedded model.
-fn file(tiny: &Tiny, folder: &Path) -> PathBuf {
-    if tiny.name != "rwkv7" {
-        return tiny.path();
-    }
-    let path = folder.join("tiny.safetensors");
-    convert(&embedded().unwrap(), &path, &Conversion::default(), &mut |_, _| ()).unwrap();
-    path
-}
 
 /// Writes a model, quantised as `quant` says. Returns the path of the new file.
 fn coded(input: &Path, folder: &Path, quant: &str) -> PathBuf {
@@ -50,7 +40,7 @@ fn everywhere() -> Vec<Options> {
 fn a_quantised_file_equals_the_model_quantised_at_load() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in goldens() {
-        let input = file(tiny, folder.path());
+        let input = tiny.path();
         let tokens = tiny.golden().prompt(20, 1);
         for plan in QuantPlan::names().chain(["i4,head=f16,low-rank=i8"]) {
             // All devices are tested with one model that has only plain matrices, and with GLM, the only model that has slices of tensors. The block types
@@ -117,7 +107,7 @@ fn codes_of_a_file_equal_codes_of_a_device_that_transposes_the_matrix() {
 fn a_quantised_file_can_be_converted_to_floats_and_other_formats() {
     let folder = tempfile::tempdir().unwrap();
     for tiny in goldens() {
-        let input = file(tiny, folder.path());
+        let input = tiny.path();
         let tokens = tiny.golden().prompt(20, 1);
         for plan in ["i8", "i8rc,low-rank=i8", "i4,low-rank=nf4"] {
             let path = coded(&input, folder.path(), plan);

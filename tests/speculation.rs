@@ -28,9 +28,9 @@ fn models(options: &mut Options, each: &mut dyn FnMut(&str, Model)) {
         made::write(&Rwkv7 { base, ranks, deep_embed: Some(32), attention }, &path);
         ModelSource::Path(path)
     };
-    let mut sources: Vec<(&str, ModelSource)> = goldens().map(|tiny| (tiny.name, tiny.source())).collect();
-    sources.push(("rwkv7a", written("a.safetensors", None)));
-    sources.push(("rwkv7b", written("b.safetensors", Some(DeepAttention::PUBLISHED))));
+    goldens().for_each(|tiny| each(tiny.name, tiny.load(options)));
+    let mut sources =
+        vec![("rwkv7a", written("a.safetensors", None)), ("rwkv7b", written("b.safetensors", Some(DeepAttention::PUBLISHED)))];
     sources.extend(Golden::of_made("flash").map(|_| ("flash", ModelSource::Path(root().join("tests/models/flash")))));
     for (name, source) in &sources {
         each(name, Model::load(source, options, &mut |_, _| ()).unwrap());

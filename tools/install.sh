@@ -68,6 +68,6 @@ mv -f "$bin/.wingbeat.new" "$bin/wingbeat"
 
 echo "installed $version as $bin/wingbeat"
 case :$PATH: in
-  *":$bin:"*) echo "try: wingbeat generate \"In the beginning\"" ;;
-  *) echo "$bin is not in PATH; try: $bin/wingbeat generate \"In the beginning\"" ;;
+  *":$bin:"*) echo "try: wingbeat generate \"Once upon a time\"" ;;
+  *) echo "$bin is not in PATH; try: $bin/wingbeat generate \"Once upon a time\"" ;;
 esac

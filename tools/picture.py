@@ -17,12 +17,11 @@ import sys
 import termios
 
 COLUMNS, ROWS = 92, 200
+QUESTIONS = ["Tell me a story about a fox.", "Where did the fox live?", "Give me a record of a cat as JSON.", "/think on", "What is 8 minus 3?"]
 # A command, and the lines to type into it: each once the program shows its prompt.
 SESSION = [
     (["inspect"], [], 6),
-    (["generate", "--seed", "16", "--temperature", "0.6", "-n", "17", "And God said unto Moses,"], [], None),
-    (["score", "In the beginning God created the heaven and the earth."], [], -1),
-    (["chat", "--seed", "12"], ["shepherd", "water", "/exit"], None),
+    (["chat", "--seed", "2"], [*QUESTIONS, "/exit"], None),
 ]
 PROMPT = "User: "
 STYLES = {"1": "b", "2": "dim", "32": "green", "33": "yellow", "36": "cyan", "31": "red"}
@@ -69,6 +68,8 @@ def lines(text):
                 style = "" if codes == [""] and number in ("", "0") else " ".join(filter(None, [style, *codes]))
             elif kind == "C":
                 column += int(number or 1)
+            elif kind == "D":
+                column -= int(number or 1)
             elif kind == "K":
                 screen[row] = screen[row][:column]
         elif token == "\r":
@@ -88,7 +89,7 @@ def lines(text):
 def shell(words, part):
     """Returns the line that a reader would type."""
     quoted = [f'"{word}"' if " " in word else word for word in words]
-    cut = {None: "", -1: " | tail -1"}.get(part, f" | head -{part}")
+    cut = f" | head -{part}" if part else ""
     return [("$", "dim"), *[(c, "b") for c in f" wingbeat {' '.join(quoted)}{cut}"]]
 
 
@@ -119,8 +120,7 @@ def main():
         shown = lines(record([os.path.abspath(program), *words], typed))
         # The line that names the device is the same for every command.
         shown = [row for row in shown if not "".join(c for c, _ in row).startswith("device: ")]
-        shown = shown[-1:] if part == -1 else shown[:part]
-        screen += [shell(words, part), *shown, []]
+        screen += [shell(words, part), *shown[:part], []]
     with open(target + ".part", "w") as file:
         file.write(svg(screen[:-1]))
     os.replace(target + ".part", target)

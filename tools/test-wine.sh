@@ -66,8 +66,8 @@ check() { # NAME, EXPECTED, COMMAND…
   fi
 }
 
-prompt=$'User: light\n\nAssistant:'
-text=" And the light of the sun shall be darkened, and the light shall be darkened, and the light shall be"
+prompt=$'User: Tell me a story about a fox.\n\nAssistant:'
+text=" Once upon a time, a fox named Poppy lived in the garden. One day in spring, Poppy went for a walk"
 run --version >"$work/version" || { cat "$work/errors" >&2; exit 1; }
 head -1 "$work/version"
 check CPU "$text" run generate --device cpu --temperature 0 -n 24 "$prompt"

@@ -45,9 +45,9 @@ Each line of the input is an object with these fields:
   echo                        if true, the returned text begins with the prompt
 Lines of OpenAI's batch files, with custom_id and body, are read, too. If the first line is not JSON and the file's name does not end in .jsonl or .json, each line is a prompt, and its number is its id.
 Three input lines:
-  {\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 40}
-  {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"light\"}], \"temperature\": 0}
-  {\"id\": \"c\", \"prompt\": \"A king: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
+  {\"id\": 1, \"prompt\": \"Once upon a time\", \"max_tokens\": 40}
+  {\"id\": \"b\", \"messages\": [{\"role\": \"user\", \"content\": \"What is 7 plus 6?\"}], \"temperature\": 0}
+  {\"id\": \"c\", \"prompt\": \"A cat: \", \"json_schema\": {\"properties\": {\"name\": {\"type\": \"string\"}}}}
 Each line of the results has the fields id, text, tokens, finish, seed and usage, or id and error. Results come in the order in which texts end.
 If n is above 1, the array `choices` has text, tokens, finish and seed of each text.
 

@@ -49,7 +49,7 @@ const TESTS: &str = "Tests";
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint to measure; repeatable [default: the tiny embedded model, unless --synthetic is given]
+    /// Checkpoint to measure; repeatable [default: the embedded model, unless --synthetic is given]
     #[arg(help_heading = "Model", short, long, value_name = "PATH")]
     model: Vec<PathBuf>,
     #[command(flatten)]

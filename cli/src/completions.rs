@@ -36,7 +36,7 @@ pub fn run(args: Args) -> Outcome {
 /// Returns the script with paths added to the completion of `--vocab`, whose value is a name or a path. bash completes paths by itself.
 fn with_files(shell: Shell, script: &str) -> String {
     match shell {
-        Shell::Zsh => script.replace(":PATH:(world tiny)", ":PATH:{compadd -- world tiny; _files}"),
+        Shell::Zsh => script.replace(":PATH:(world small-world tiny)", ":PATH:{compadd -- world small-world tiny; _files}"),
         Shell::Fish => {
             let line = |line: &str| if line.contains(" -l vocab ") { line.replacen(" -r -f -a ", " -r -F -a ", 1) } else { line.into() };
             script.lines().map(|l| line(l) + "\n").collect()

@@ -30,8 +30,8 @@ use wingbeat::low_level::session::{Finish, LoadedState, Model, StateExtras, Timi
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat generate \"In the beginning\" -n 40
-  wingbeat generate -e -p \"User: light\\n\\nAssistant:\" -n -1 --stop \"\\n\\n\"
+  wingbeat generate \"Once upon a time\" -n 40
+  wingbeat generate -e -p \"User: What is 7 plus 6?\\n\\nAssistant:\" -n -1 --stop \"\\n\\n\"
   wingbeat generate -m model.pth -f prompt.txt --temperature 0 --json
   wingbeat generate -m model.pth \"Long introduction\" -n 0 --save-state intro.st
   wingbeat generate -m rwkv7-g1-1.5b --prefix \"fn add(a: u32, \" --suffix \" { a + b }\"

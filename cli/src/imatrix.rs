@@ -33,7 +33,7 @@ Examples:
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// Checkpoint whose weights are measured [default: the tiny embedded model]
+    /// Checkpoint whose weights are measured [default: the embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]

@@ -36,7 +36,7 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub struct Args {
-    /// Checkpoint to describe: a file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the tiny embedded model]
+    /// Checkpoint to describe: a file (.pth, .safetensors, .st or .gguf), the file's path without the extension, or the file's folder [default: the embedded model]
     #[arg(value_name = "MODEL", conflicts_with = "model")]
     path: Option<PathBuf>,
     /// Checkpoint to describe, in place of the argument MODEL

@@ -107,7 +107,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat generate \"In the beginning\"                    continue a text with the embedded model
+  wingbeat generate \"Once upon a time\"                    continue a text with the embedded model
   wingbeat generate -m rwkv7-1.5b.pth \"Once upon a time\"  continue a text with the model in a file
   wingbeat chat -m rwkv7-g1-1.5b                          download a published model, and talk to it
   wingbeat doctor                                         check this machine's GPU and drivers

@@ -24,7 +24,7 @@ use wingbeat::low_level::session::{
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct ModelArgs {
-    /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, the file's folder, the name of a published model, or hf:OWNER/REPO[/FILE] [default: the tiny embedded model]
+    /// Model to run: a checkpoint file (.pth, .safetensors, .st or .gguf), the file's path without the extension, the file's folder, the name of a published model, or hf:OWNER/REPO[/FILE] [default: the embedded model]
     #[arg(short, long, value_name = "PATH|NAME")]
     pub model: Option<PathBuf>,
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub struct ModelArgs {
 pub struct SourceArgs {
     #[command(flatten)]
     consent: ConsentArgs,
-    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
+    /// Vocabulary: a file, or a built-in vocabulary (`world`, `small-world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
 }
@@ -54,7 +54,7 @@ pub struct SourceArgs {
 #[derive(clap::Args)]
 #[command(next_help_heading = "Model")]
 pub struct WeightArgs {
-    /// Vocabulary: a file, or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary that fits the model]
+    /// Vocabulary: a file, or a built-in vocabulary (`world`, `small-world` or `tiny`) [default: the vocabulary that fits the model]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, hide_short_help = true)]
     pub vocab: Option<PathBuf>,
     /// Number type of weights that are not quantised: f16, f32 or auto. With auto, a matrix is f16 if all its values are in the range of f16, else f32
@@ -137,7 +137,7 @@ pub const ORIENTATIONS: [&str; 2] = ["value-key", "key-value"];
 
 /// Returns clap's parser for a vocabulary: a path, or the name of a built-in vocabulary.
 pub fn vocab_values() -> impl TypedValueParser<Value = PathBuf> {
-    suggested(PathBufValueParser::new(), ["world", "tiny"])
+    suggested(PathBufValueParser::new(), ["world", "small-world", "tiny"])
 }
 
 /// Returns clap's parser for the value of `--quant`: a weight format, or formats for parts of the model.

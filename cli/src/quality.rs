@@ -49,7 +49,7 @@ const VARIANTS: &str = "Comparison";
 pub struct Args {
     #[command(flatten)]
     input: InputArgs,
-    /// Checkpoint whose weight formats are compared [default: the tiny embedded model]
+    /// Checkpoint whose weight formats are compared [default: the embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]

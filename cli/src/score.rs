@@ -20,7 +20,7 @@ use wingbeat::vocab::Vocab;
 
 const EXAMPLES: &str = "\
 Examples:
-  wingbeat score \"In the beginning God created\"
+  wingbeat score \"Once upon a time there was\"
   wingbeat score -m model.pth -f chapter.txt --json
   wingbeat score -m model.pth --tokens 33,65,12 --logits logits.safetensors";
 

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use wingbeat::engine::{CacheOptions, Engine, EngineOptions, StateOptions};
 use wingbeat::error::{Error, Result};
-use wingbeat::low_level::session::{ModelSource, Output as Results, Snapshot, Speculation};
+use wingbeat::low_level::session::{EMBEDDED, ModelSource, Output as Results, Snapshot, Speculation};
 use wingbeat::low_level::weights::EXTENSIONS;
 use wingbeat_server::{Keys, LogFormat, ServeOptions, ServedModel, ServedTask};
 
@@ -35,13 +35,13 @@ Examples:
   wingbeat serve -m g1=rwkv7-g1-1.5b --states ./states      keeps states in a folder
   wingbeat serve --host 0.0.0.0 --key-file keys.txt         accepts other machines
   wingbeat serve --config serve.toml
-  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"light\"}]}'";
+  curl http://127.0.0.1:8080/v1/chat/completions -d '{\"messages\": [{\"role\": \"user\", \"content\": \"Tell me a story about a fox.\"}]}'";
 
 /// Serve models over HTTP, with OpenAI's API and a chat page
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES, args_override_self = true)]
 pub struct Args {
-    /// Model to serve, with the name that requests use [default name: the file's name without its extension; default model: the tiny embedded model]. Repeat the flag for several models
+    /// Model to serve, with the name that requests use [default name: the file's name without its extension; default model: the embedded model]. Repeat the flag for several models
     #[arg(short, long, value_name = "[NAME=]PATH", help_heading = "Model")]
     model: Vec<String>,
     #[command(flatten)]
@@ -228,7 +228,7 @@ fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
         models.push((name, ModelSource::Path(path)));
     }
     if models.is_empty() && args.embed.is_none() {
-        models.push(("tiny-rwkv7".into(), ModelSource::Embedded));
+        models.push((EMBEDDED.into(), ModelSource::Embedded));
     }
     Ok(models)
 }

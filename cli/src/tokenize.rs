@@ -45,10 +45,10 @@ pub struct Args {
 /// The options that choose a vocabulary.
 #[derive(clap::Args)]
 pub struct VocabArgs {
-    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or a built-in vocabulary (`world` or `tiny`) [default: the vocabulary of the model of -m]
+    /// Vocabulary: a file (.txt, tokenizer.json or tokenizer.model), or a built-in vocabulary (`world`, `small-world` or `tiny`) [default: the vocabulary of the model of -m]
     #[arg(long, value_name = "PATH", value_parser = vocab_values(), hide_possible_values = true, help_heading = "Model")]
     vocab: Option<PathBuf>,
-    /// Checkpoint whose vocabulary is used [default: the tiny embedded model]
+    /// Checkpoint whose vocabulary is used [default: the embedded model]
     #[arg(short, long, value_name = "PATH", help_heading = "Model")]
     model: Option<PathBuf>,
     #[command(flatten)]
@@ -67,7 +67,7 @@ impl VocabArgs {
                 noted(note);
                 Ok(vocab)
             }
-            (None, None) => Ok(Vocab::tiny()),
+            (None, None) => Ok(Vocab::small_world()),
             (None, Some(path)) => {
                 let path = &published::resolved(path)?;
                 let checkpoint = Checkpoint::open(path)?;

@@ -2,7 +2,7 @@
 
 mod interrupted;
 
-use crate::cli::{code, feed, json, put, refused, run, stderr, stdout, words};
+use crate::cli::{code, feed, json, put, refused, run, sibling, stderr, stdout, words};
 use crate::support::{devices, glm4};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -109,7 +109,9 @@ fn answers_to_messages_follow_rules_where_their_format_begins_them() {
         |id: &str, grammar: &str| json!({"id": id, "messages": [{"role": "user", "content": "light"}], "grammar": grammar}).to_string();
     let input = [line("yes", r#"root ::= "yes" | "no""#), line("words", r#"root ::= [a-z]+ (" " [a-z]+)*"#)].join("\n");
     for format in ["tiny", "g1", "g1-fast"] {
-        let output = feed(&["batch", "-", "--format", format, "--seed", "5", "--device", "cpu", "-n", "200"], input.as_bytes());
+        let model = ["-m", &sibling("rwkv7"), "--vocab", "tiny"];
+        let flags = ["batch", "-", "--format", format, "--seed", "5", "--device", "cpu", "-n", "200"];
+        let output = feed(&[flags.as_slice(), &model].concat(), input.as_bytes());
         for result in stdout(&output).lines().map(|line| serde_json::from_str::<Value>(line).unwrap()) {
             let (id, text) = (result["id"].as_str().unwrap(), result["text"].as_str().unwrap_or_else(|| panic!("{result}")));
             match id {
@@ -146,7 +148,7 @@ fn messages_are_asked_in_the_models_own_form() {
 {"id":2,"prompt":"User: light\nand dark\n\nAssistant:","temperature":0,"max_tokens":30,"stop":"\n\nUser:"}"#;
     let found = batch(input, "");
     assert_eq!((&found["1"]["tokens"], &found["1"]["usage"]), (&found["2"]["tokens"], &found["2"]["usage"]));
-    assert_eq!(found["1"]["text"].as_str().unwrap(), found["2"]["text"].as_str().unwrap().trim_start());
+    assert_eq!(found["1"]["text"].as_str().unwrap(), found["2"]["text"].as_str().unwrap().trim());
 }
 
 #[test]

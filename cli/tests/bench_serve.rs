@@ -102,7 +102,7 @@ fn bench(url: &str, flags: &str) -> Output {
 fn a_server_is_measured_with_one_client_and_with_two() {
     let server = serve(&[]);
     let report = json(&bench(&server.url, "--clients 2,1 --requests 2 --prompt-tokens 5 --max-tokens 6 --seed 3 --json"));
-    assert_eq!((report["url"].as_str(), report["model"]["id"].as_str()), (Some(server.url.as_str()), Some("tiny-rwkv7")));
+    assert_eq!((report["url"].as_str(), report["model"]["id"].as_str()), (Some(server.url.as_str()), Some("small-world")));
     let levels = report["levels"].as_array().unwrap();
     assert_eq!(levels.iter().map(|level| level["clients"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 2]);
     for (level, requests) in levels.iter().zip([2, 4]) {
@@ -121,9 +121,9 @@ fn a_server_is_measured_with_one_client_and_with_two() {
     let output = bench(&format!("{}/v1/", server.url), "-c 1 -s 1 -p 3 -n 2 --plain");
     let table = crate::cli::stdout(&output);
     assert!(table.starts_with("| clients | requests | failed |") && table.lines().count() == 3, "{table}");
-    assert!(stderr(&output).contains("tiny-rwkv7, f16"), "{}", stderr(&output));
+    assert!(stderr(&output).contains("small-world, f16"), "{}", stderr(&output));
 
-    refused(&bench(&server.url, "--model other"), 2, "unknown model \"other\" (models of this server: tiny-rwkv7)");
+    refused(&bench(&server.url, "--model other"), 2, "unknown model \"other\" (models of this server: small-world)");
 }
 
 #[test]

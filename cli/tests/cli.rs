@@ -5,7 +5,7 @@ pub mod files;
 mod generate;
 mod measure;
 
-use crate::support::{devices, golden, goldens};
+use crate::support::{Golden, devices, goldens};
 use serde_json::Value;
 use std::ffi::OsStr;
 use std::io::Write;
@@ -86,12 +86,12 @@ fn ids(tokens: &[u32]) -> String {
     tokens.iter().map(u32::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn sibling(name: &str) -> String {
+pub fn sibling(name: &str) -> String {
     goldens().find(|g| g.name == name).unwrap().path().to_str().unwrap().to_string()
 }
 
 fn tiny() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/tiny-rwkv7.safetensors"))
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/small-world.safetensors"))
 }
 
 #[test]

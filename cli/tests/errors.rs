@@ -10,7 +10,7 @@ use tempfile::TempDir;
 use wingbeat::low_level::weights::write_safetensors;
 
 fn tiny() -> &'static str {
-    concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/tiny-rwkv7.safetensors")
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/small-world.safetensors")
 }
 
 /// Writes a safetensors file with tensors of these names and shapes. Returns the path of the file.
@@ -292,7 +292,7 @@ fn a_tensor_that_is_wrong_is_named_with_its_file_once() {
     refused(&output, 1, "tensor blocks.0.att.time_state: the model needs the shape [2, 64, 64], found the shape [2, 64, 63]");
     assert_eq!(stderr(&output).matches("tuned.safetensors").count(), 1, "{}", stderr(&output));
     // Runs verbs that open a model, on a file that lacks one tensor of its model.
-    let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../../assets/models/tiny-rwkv7.safetensors")).unwrap();
+    let (all, _) = wingbeat::low_level::weights::read_safetensors(include_bytes!("../../assets/models/small-world.safetensors")).unwrap();
     let kept =
         all.iter().filter(|(name, _)| *name != "blocks.1.ffn.key.weight").map(|(name, (_, shape, _))| (name.to_string(), shape.clone()));
     let path = tensors(&folder, "lacking.safetensors", kept.collect::<Vec<_>>());

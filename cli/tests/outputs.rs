@@ -17,7 +17,7 @@ fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
 
-const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/tiny-rwkv7.safetensors");
+const TINY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/small-world.safetensors");
 
 /// Returns commands that write to `out` and whose input is missing or endless. Such a command ends at once only if it checks its output path first.
 fn writers(out: &str) -> Vec<Vec<&str>> {

@@ -122,7 +122,7 @@ fn a_stopped_doctor_gives_a_verdict() {
 #[test]
 fn convert_says_what_it_wrote() {
     let folder = tempfile::tempdir().unwrap();
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/tiny-rwkv7.safetensors");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/small-world.safetensors");
     let out = folder.path().join("out.safetensors");
     for (args, dtypes) in [(&["--dtype", "f32"][..], " F32)"), (&["--quant", "i8"], " i8)")] {
         let output = run(&[&["convert", model, out.to_str().unwrap()], args].concat());

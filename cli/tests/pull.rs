@@ -32,7 +32,7 @@ impl Hub {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let content =
-            std::fs::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("assets/models/tiny-rwkv7.safetensors")).unwrap();
+            std::fs::read(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("assets/models/small-world.safetensors")).unwrap();
         let hash: String = Sha256::digest(&content).iter().map(|byte| format!("{byte:02x}")).collect();
         let hub = Hub { address, requests: Arc::default(), n_slow: Arc::default() };
         let (requests, n_slow) = (hub.requests.clone(), hub.n_slow.clone());
@@ -122,7 +122,7 @@ fn a_killed_pull_goes_on_and_the_model_runs_without_a_network() {
     assert!(hub.requests.lock().unwrap().last().unwrap().ends_with(&format!("Some({STOP})")), "{:?}", hub.requests);
     let n = hub.n_requests();
     for model in [MODEL, "hf:me/models"] {
-        let text = hub.run(&["generate", "light", "-n", "3", "-m", model, "--vocab", "tiny"], home.path());
+        let text = hub.run(&["generate", "light", "-n", "3", "-m", model, "--vocab", "small-world"], home.path());
         assert!(!stdout(&text).is_empty());
     }
     let listed = json(&hub.run(&["list", "--json"], home.path()));
@@ -138,7 +138,7 @@ fn a_killed_pull_goes_on_and_the_model_runs_without_a_network() {
 #[test]
 fn nothing_is_downloaded_without_consent() {
     let (hub, home) = (Hub::start(), tempfile::tempdir().unwrap());
-    let args = ["generate", "light", "-n", "3", "--vocab", "tiny", "-m", MODEL];
+    let args = ["generate", "light", "-n", "3", "--vocab", "small-world", "-m", MODEL];
     refused(&hub.run(&args, home.path()), 1, "wingbeat pull hf:me/models/tiny.safetensors; or add --yes");
     assert_eq!(hub.n_requests(), 0);
     let offline = hub.spawn(&["pull", MODEL], home.path(), &[("HF_HUB_OFFLINE", "1")]).wait_with_output().unwrap();

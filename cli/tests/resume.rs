@@ -96,7 +96,7 @@ fn results_of_another_model_or_other_settings_are_refused() {
     ];
     let sibling = goldens().find(|t| t.name == "rwkv6").map(|t| format!("--vocab tiny -m {}", t.path().display()));
     if let Some(sibling) = &sibling {
-        others.push((sibling, "model (was tiny-rwkv7 "));
+        others.push((sibling, "model (was small-world "));
     }
     for (flags, want) in &others {
         let output = run(&[&args[..], &words(flags), &["--retry-errors"]].concat());

@@ -130,27 +130,27 @@ fn get(program: &Program, path: &str) -> Value {
 fn a_tuned_state_is_a_model_of_its_own() {
     let folder = tempfile::tempdir().unwrap();
     let tuned = folder.path().join("poet.safetensors");
-    crate::cli::files::made(&tuned, &(0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 3.0)).collect::<Vec<_>>());
+    crate::cli::files::made(&tuned, &(0..6).map(|i| (format!("blocks.{i}.att.time_state"), vec![2, 64, 64], 40.0)).collect::<Vec<_>>());
     let program = Program::start(&["--state", tuned.to_str().unwrap()], &[]);
     let names = get(&program, "/v1/models")["data"].as_array().unwrap().iter().map(|one| one["id"].clone()).collect::<Vec<_>>();
-    assert_eq!(names, ["tiny-rwkv7", "poet"]);
+    assert_eq!(names, ["small-world", "poet"]);
     let ask = |model: &str, more: Value| {
-        let mut body = json!({"model": model, "messages": [{"role": "user", "content": "And God said, Let there be light"}], "max_tokens": 8, "temperature": 0});
+        let mut body = json!({"model": model, "messages": [{"role": "user", "content": "Tell me a story about a fox."}], "max_tokens": 8, "temperature": 0});
         more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
         post(&program, "/v1/chat/completions", &body)
     };
     let text = |answer: &Value| answer["choices"][0]["message"]["content"].clone();
-    let (plain, poet) = (ask("tiny-rwkv7", json!({})), ask("poet", json!({})));
+    let (plain, poet) = (ask("small-world", json!({})), ask("poet", json!({})));
     assert_ne!(text(&plain), text(&poet));
     assert_eq!(poet["model"], "poet");
     // Neither the prefix cache nor a session gives one model the states of the other.
-    assert_eq!((text(&ask("tiny-rwkv7", json!({}))), text(&ask("poet", json!({})))), (text(&plain), text(&poet)));
-    for model in ["poet", "tiny-rwkv7", "poet"] {
+    assert_eq!((text(&ask("small-world", json!({}))), text(&ask("poet", json!({})))), (text(&plain), text(&poet)));
+    for model in ["poet", "small-world", "poet"] {
         let answer = ask(model, json!({"session_id": "s"}));
         assert_eq!(text(&answer), text(if model == "poet" { &poet } else { &plain }), "{answer}");
     }
     // The state file gives the same text on the command line.
-    let prompt = post(&program, "/apply-template", &json!({"messages": [{"role": "user", "content": "And God said, Let there be light"}]}));
+    let prompt = post(&program, "/apply-template", &json!({"messages": [{"role": "user", "content": "Tell me a story about a fox."}]}));
     let args = [
         "generate",
         "--device",
@@ -208,7 +208,7 @@ fn a_restarted_server_continues_from_files() {
     let folder = tempfile::tempdir().unwrap();
     let (states, cache) = (folder.path().join("states"), folder.path().join("cache"));
     let start = || Program::start(&["--states", states.to_str().unwrap(), "--cache-folder", cache.to_str().unwrap()], &[]);
-    let long = "And God said, Let there be light: and there was light. ".repeat(40);
+    let long = "Tell me a story about a fox.: and there was light. ".repeat(40);
     let ask = |program: &Program, seed: u64| {
         let messages = json!([{"role": "user", "content": long}]);
         post(program, "/v1/chat/completions", &json!({"messages": messages, "session_id": "s", "max_tokens": 6, "seed": seed}))

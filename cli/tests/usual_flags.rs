@@ -104,7 +104,7 @@ fn escapes_are_replaced_on_request_and_hinted_at_without() {
     // a text from a file or a pipe is used without unescaping, and no hint is printed
     assert!(stderr(&feed(&["tokenize"], br"a\nb")).is_empty());
 
-    let stopped = run(&["generate", "-e", "User: light\\n\\nAssistant:", "--temp", "0", "-n", "40", "--stop", r",\x20and", "--json"]);
+    let stopped = run(&["generate", "-e", "User: Tell me a story.\\n\\nAssistant:", "--temp", "0", "-n", "40", "--stop", r",\x20a", "--json"]);
     assert_eq!(json(&stopped)["finish"], "stop");
     let literal = run(&["generate", "x", "--stop", r"\n", "-n", "1"]);
     assert!(stderr(&literal).contains("--stop contains a backslash and an n"), "{}", stderr(&literal));
@@ -112,7 +112,7 @@ fn escapes_are_replaced_on_request_and_hinted_at_without() {
 
 #[test]
 fn minus_one_tokens_is_no_limit_and_minus_one_is_a_random_seed() {
-    let endless = json(&run(&words("generate --tokens 74,111 -n -1 --temp 0 --stop e --json")));
+    let endless = json(&run(&words("generate Once -n -1 --temp 0 --stop e --json")));
     assert_eq!(endless["finish"], "stop");
     refused(&run(&words("generate x -n -2")), 2, "-1 for no limit");
 
@@ -120,7 +120,7 @@ fn minus_one_tokens_is_no_limit_and_minus_one_is_a_random_seed() {
     let (one, other) = (seed("--seed -1"), seed("-s -1"));
     assert!(one != other && one < 1 << 53, "{one} {other}");
 
-    let lines = b"{\"id\":1,\"prompt\":\"In\",\"max_tokens\":-1,\"stop\":\"e\",\"seed\":-1}\n{\"id\":2,\"prompt\":\"In\",\"max_tokens\":2,\"seed\":5}\n";
+    let lines = b"{\"id\":1,\"prompt\":\"Once\",\"max_tokens\":-1,\"stop\":\"e\",\"seed\":-1}\n{\"id\":2,\"prompt\":\"In\",\"max_tokens\":2,\"seed\":5}\n";
     let text = stdout(&feed(&words("batch - -n -1"), lines));
     let lines: Vec<Value> = text.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
     let line = |id: u64| lines.iter().find(|l| l["id"] == id).unwrap();
@@ -150,7 +150,7 @@ fn threads_are_as_many_as_asked_for() {
 
 #[test]
 fn every_verb_that_takes_a_model_takes_it_as_a_flag() {
-    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/tiny-rwkv7.safetensors");
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/../assets/models/small-world.safetensors");
     assert_eq!(stdout(&run(&["inspect", "-m", model])), stdout(&run(&["inspect", model])));
     refused(&run(&["inspect", "-m", model, model]), 2, "cannot be used with");
     let folder = tempfile::tempdir().unwrap();
@@ -233,10 +233,10 @@ fn help_shows_the_basics_and_help_all_the_rest() {
 fn completions_know_presets_devices_and_formats() {
     let script = |shell: &str| stdout(&run(&["completions", shell]));
     let [bash, zsh, fish] = ["bash", "zsh", "fish"].map(script);
-    for words in ["auto cpu gpu gpu:0 gpu:1", "pip demo chat", "i8 i4 nf4", "world tiny", "auto vulkan metal dx12 gl", "g1-think"] {
+    for words in ["auto cpu gpu gpu:0 gpu:1", "pip demo chat", "i8 i4 nf4", "world small-world tiny", "auto vulkan metal dx12 gl", "g1-think"] {
         assert!(bash.contains(words), "bash: {words}");
     }
-    for words in [":DEVICE:(auto cpu gpu gpu\\:0 gpu\\:1)", "greedy\\:", "i8 i4 nf4", "compadd -- world tiny; _files", "g1-think"] {
+    for words in [":DEVICE:(auto cpu gpu gpu\\:0 gpu\\:1)", "greedy\\:", "i8 i4 nf4", "compadd -- world small-world tiny; _files", "g1-think"] {
         assert!(zsh.contains(words), "zsh: {words}");
     }
     for words in ["-l device", "gpu:1\\t", "greedy\\t", "i4-mixed\\t", "-r -F -a \"world", "g1-think\\t"] {

@@ -14,11 +14,14 @@ import pytest
 import wingbeat
 
 MODELS = Path(__file__).parents[2] / "tests" / "models"
+# The embedded model as a file.
+SMALL_WORLD = MODELS.parents[1] / "assets" / "models" / "small-world.safetensors"
+# Models of the King James Bible.
 TINY = {
     4: MODELS / "tiny-rwkv4.safetensors",
     5: MODELS / "tiny-rwkv5.safetensors",
     6: MODELS / "tiny-rwkv6.safetensors",
-    7: MODELS.parents[1] / "assets" / "models" / "tiny-rwkv7.safetensors",
+    7: MODELS / "tiny-rwkv7.safetensors",
 }
 
 

@@ -12,7 +12,7 @@ import pytest
 import wingbeat
 from wingbeat.events import Text
 
-PROMPT = "In the beginning"
+PROMPT = "Once upon a time"
 
 
 def test_a_text_is_awaited(model: wingbeat.Model) -> None:

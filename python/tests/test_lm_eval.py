@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import MODELS, TINY
+from conftest import MODELS, SMALL_WORLD
 
 import wingbeat
 
 lm_eval = pytest.importorskip("lm_eval")
 os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_OFFLINE="1", TQDM_DISABLE="1", HF_DATASETS_DISABLE_PROGRESS_BARS="1")
 
-VOCAB = MODELS.parents[1] / "assets" / "vocab" / "tiny.txt"
+VOCAB = MODELS.parents[1] / "assets" / "vocab" / "small-world.txt"
 DOCS = [
-    {"text": "In the beginning God created the", "choices": [" heaven and the earth", " green purple"], "answer": 0},
-    {"text": "And the LORD said unto", "choices": [" Moses", " the banana machine"], "answer": 0},
-    {"text": "And the evening and the", "choices": [" morning", " xylophone"], "answer": 0},
+    {"text": "Once upon a time there was a", "choices": [" fox named Luna", " green purple"], "answer": 0},
+    {"text": "The opposite of hot is", "choices": [" cold", " the banana machine"], "answer": 0},
+    {"text": "She lived in the", "choices": [" garden", " xylophone"], "answer": 0},
 ]
 COMMON = """
 dataset_path: json
@@ -98,7 +98,7 @@ def test_log_likelihoods_equal_a_reference_in_torch(found: dict[str, Any]) -> No
         asked.append((whole[: len(begin)], whole[len(begin) :]))
     folder = Path(os.environ["HF_HOME"])
     done = subprocess.run(
-        [sys.executable, "-c", code, os.fspath(TINY[7]), os.fspath(folder), json.dumps(asked)],
+        [sys.executable, "-c", code, os.fspath(SMALL_WORLD), os.fspath(folder), json.dumps(asked)],
         env={**os.environ, "RWKV_V7_ON": "1"},
         capture_output=True,
         text=True,

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MODELS, TINY
+from conftest import MODELS, SMALL_WORLD, TINY
 
 import wingbeat
 from wingbeat.events import Done, Prompt, Started, Text
 
-PROMPT = "In the beginning"
+PROMPT = "Once upon a time"
 
 
 def test_a_text_is_whole_or_comes_in_pieces(model: wingbeat.Model) -> None:
@@ -33,7 +33,7 @@ def test_a_text_is_whole_or_comes_in_pieces(model: wingbeat.Model) -> None:
 
 
 def test_guesses_change_no_text(model: wingbeat.Model) -> None:
-    prompt = "And God said, Let there be light: and there was light. And God said, Let there be"
+    prompt = "Once upon a time there was a fox named Luna. She lived in the forest. Once upon a time there was a fox named Luna. She lived"
     plain = model.generate(prompt, max_tokens=40, seed=5, temperature=0)
     assert (plain.timings.drafted, plain.timings.accepted) == (0, 0)
     with wingbeat.Model.embedded(device="cpu", dtype="f32", speculate="ngram", draft_tokens=4) as guessing:
@@ -41,7 +41,7 @@ def test_guesses_change_no_text(model: wingbeat.Model) -> None:
         assert answer.tokens == plain.tokens
         assert 0 <= answer.timings.accepted <= answer.timings.drafted and answer.timings.drafted > 0
         assert guessing.generate(prompt, max_tokens=40, seed=5, temperature=0, speculate="off").timings.drafted == 0
-    with wingbeat.Model.embedded(device="cpu", dtype="f32", draft=TINY[7], draft_quant="i8", draft_tokens=2) as guessing:
+    with wingbeat.Model.embedded(device="cpu", dtype="f32", draft=SMALL_WORLD, draft_quant="i8", draft_tokens=2) as guessing:
         answer = guessing.generate(prompt, max_tokens=40, seed=5, temperature=0)
         assert answer.tokens == plain.tokens and answer.timings.accepted > 0
     with pytest.raises(wingbeat.WingbeatError, match="no memory for guesses"):

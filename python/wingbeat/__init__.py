@@ -2,8 +2,8 @@
 
 >>> import wingbeat
 >>> model = wingbeat.Model.embedded(device="cpu")
->>> print(model.generate("In the beginning", max_tokens=8, temperature=0))
- God created the heaven and the earth.
+>>> print(model.generate("Once upon a time", max_tokens=8, temperature=0))
+, a girl named Emma lived in the
 
 `Model` loads a model. `Model.generate` continues a text or answers messages, and with `stream=True` returns the events of the text as they come. Errors
 are subclasses of `WingbeatError`. docs/python.md has the whole guide.

@@ -10,12 +10,12 @@ const EXAMPLES = [
   'Solve x² − 5x + 6 = 0 step by step.',
 ];
 
-// the embedded model has 2 million parameters and knows only the King James Bible
+// the embedded model has 2 million parameters
 const TINY = 10_000_000;
-const TINY_EXAMPLES = ['light', 'In the beginning', 'the wisdom of Solomon', 'a great flood'];
+const TINY_EXAMPLES = ['Tell me a story about a fox.', 'What is 7 plus 6?', 'What is the opposite of hot?', 'Give me a record of a cat as JSON.'];
 
 const NOTES = {
-  tiny: 'This tiny model knows only the King James Bible. It shows that everything works.',
+  tiny: 'This tiny model knows a small world: stories, small sums, opposites, colours, animals.',
   state: (name) => `The model continues after the saved state ${name}.`,
 };
 

@@ -159,7 +159,7 @@ def models():
     path = pathlib.Path(tempfile.mkdtemp(prefix="wingbeat-tests-"))
     atexit.register(shutil.rmtree, path, ignore_errors=True)
     (path / "vocab.txt").symlink_to(ROOT / "assets/vocab/tiny.txt")
-    (path / "tiny-rwkv7.safetensors").symlink_to(ROOT / "assets/models/tiny-rwkv7.safetensors")
+    (path / "tiny-rwkv7.safetensors").symlink_to(ROOT / "tests/models/tiny-rwkv7.safetensors")
     for version in (4, 5, 6):
         name = f"tiny-rwkv{version}.safetensors"
         (path / name).symlink_to(ROOT / "tests/models" / name)

@@ -112,7 +112,7 @@ pub struct Stats {
 /// let format = Format::of(&model)?;
 /// let settings = format.settings();
 /// let mut chat = Conversation::new(&model, format, settings, Box::new(|_done, _total| ()))?;
-/// let answer = chat.say("light", &mut |_part| ControlFlow::Continue(()))?;
+/// let answer = chat.say("Tell me a story about a fox.", &mut |_part| ControlFlow::Continue(()))?;
 /// assert_eq!(chat.transcript()[1].content, answer.text);
 /// # Ok(())
 /// # }

@@ -35,7 +35,7 @@ use std::time::Duration;
 ///
 /// let model = Options::new().device(DeviceChoice::Cpu).open(ModelSource::Embedded)?;
 /// let engine = Engine::start(&model, EngineOptions::default())?;
-/// let request = Request::text("In the beginning").max_tokens(8).set("temperature", 0);
+/// let request = Request::text("Once upon a time").max_tokens(8).set("temperature", 0);
 /// for event in engine.submit(request)? {
 ///     match event? {
 ///         Event::Text { text, .. } => print!("{text}"),

@@ -42,7 +42,7 @@ pub struct Done {
 /// options.device = "cpu".parse()?; // default: the first GPU, or the CPU without one
 /// let model = Model::load(&ModelSource::Embedded, &options, &mut |_done, _total| ())?;
 /// let mut batcher = Batcher::new(Session::new(&model, 2)?);
-/// let mut waiting = vec!["In the beginning", "And Moses said", "Thou shalt not"].into_iter();
+/// let mut waiting = vec!["Once upon a time", "The fox", "The mouse"].into_iter();
 /// let mut texts = Vec::new();
 /// while texts.len() < 3 {
 ///     while batcher.n_free() > 0 && let Some(text) = waiting.next() {

@@ -13,6 +13,9 @@ use crate::words::synthetic::{MODEL_SEED, Synthetic};
 use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
+/// The name of the embedded model.
+pub const EMBEDDED: &str = "small-world";
+
 /// Suffix of the tensor names of a tuned initial state: a trained state in which a text begins, in place of the empty state.
 pub const TUNED: &str = ".att.time_state";
 
@@ -208,10 +211,10 @@ impl Shapes for Overridden<'_> {
     }
 }
 
-/// Opens the tiny trained RWKV-7 that is embedded in the program.
+/// Opens the model that is embedded in the program: a trained RWKV-7 of 2 million parameters that knows a small world.
 #[cfg(feature = "embedded-model")]
 pub fn embedded() -> Result<crate::weights::Checkpoint> {
-    crate::weights::Checkpoint::from_static("tiny-rwkv7", crate::assets::MODEL)
+    crate::weights::Checkpoint::from_static(EMBEDDED, crate::assets::MODEL)
 }
 
 /// Returns the configuration of a GLM checkpoint as JSON, with `theta` as the base of the rotary position embedding.

@@ -52,6 +52,7 @@ pub use caught::Panicked;
 pub use caught::caught;
 pub use caught::describe;
 pub use convert::convert_coded;
+pub use definition::EMBEDDED;
 #[cfg(feature = "embedded-model")]
 pub use definition::embedded;
 pub use definition::{is_tuned, notes};

@@ -402,7 +402,7 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Opt
     let (vocab, note) = match (&options.vocab, source) {
         (Some(path), _) => Vocab::find_noting(path)?,
         #[cfg(feature = "embedded-model")]
-        (None, ModelSource::Embedded) => (Vocab::tiny(), None),
+        (None, ModelSource::Embedded) => (Vocab::small_world(), None),
         _ => match checkpoint.map_or_else(|| (vocab::choose(facts.n_vocab, None), None), |c| vocabulary(c, facts.n_vocab)) {
             (Choice::Found(vocab), note) => (vocab, note),
             missing => return Ok(missing),

@@ -27,7 +27,7 @@ pub enum ModelSource {
         /// The name of the checkpoint's file. `None` if there is only one checkpoint.
         main: Option<String>,
     },
-    /// The tiny model that is embedded in the program.
+    /// The model of the small world, which is embedded in the program.
     #[cfg(feature = "embedded-model")]
     Embedded,
     /// Random weights from a fixed seed. The text names a published model, such as `rwkv7-0.1b`. The synthetic model has the sizes of this published

@@ -46,6 +46,11 @@ impl Profiles {
         Ok(Profiles(found))
     }
 
+    /// Returns profiles with equal settings.
+    pub fn same(settings: &GenerationConfig) -> Profiles {
+        Profiles(ALL.map(|(profile, ..)| (profile, settings.clone())).into())
+    }
+
     /// Returns the settings of a profile, or `None` if the folder lacks the profile's file.
     pub fn get(&self, profile: Profile) -> Option<&GenerationConfig> {
         self.0.iter().find(|(of, _)| *of == profile).map(|(_, config)| config)

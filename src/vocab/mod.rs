@@ -174,7 +174,7 @@ impl Vocab {
         )
     }
 
-    /// Opens a vocabulary file. The names `world` and `tiny` select embedded vocabularies, unless a file has this name. If the World vocabulary's
+    /// Opens a vocabulary file. The names `world`, `small-world` and `tiny` select embedded vocabularies, unless a file has this name. If the World vocabulary's
     /// published file is missing, the embedded one is used.
     ///
     /// # Errors
@@ -191,6 +191,7 @@ impl Vocab {
         #[cfg(feature = "embedded-model")]
         match path.to_str() {
             Some("world") if !path.exists() => Ok((Self::world(), None)),
+            Some("small-world") if !path.exists() => Ok((Self::small_world(), None)),
             Some("tiny") if !path.exists() => Ok((Self::tiny(), None)),
             _ => {
                 let is_world_file = path.file_name().is_some_and(|name| name == WORLD_FILE);
@@ -245,7 +246,14 @@ impl Vocab {
         embedded(&WORLD, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/rwkv_vocab_v20230424.txt")))
     }
 
-    /// Returns the vocabulary of the embedded tiny model: 2047 tokens, ids from 1.
+    /// Returns the vocabulary of the embedded model: 2047 tokens, ids from 1.
+    #[cfg(feature = "embedded-model")]
+    pub fn small_world() -> Vocab {
+        static SMALL_WORLD: std::sync::OnceLock<Vocab> = std::sync::OnceLock::new();
+        embedded(&SMALL_WORLD, include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/vocab/small-world.txt")))
+    }
+
+    /// Returns the vocabulary of the tiny models that the project trains for its tests: 2047 tokens, ids from 1.
     #[cfg(feature = "embedded-model")]
     pub fn tiny() -> Vocab {
         static TINY: std::sync::OnceLock<Vocab> = std::sync::OnceLock::new();

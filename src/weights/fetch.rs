@@ -174,7 +174,7 @@ mod tests {
         }
     }
 
-    static TINY: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+    static TINY: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
 
     fn all() -> [(&'static str, Vec<u8>); 3] {
         let (x, shape) = ((0..64).map(|i| i as f32).collect::<Vec<_>>(), [2, 32]);

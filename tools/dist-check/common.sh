@@ -8,8 +8,8 @@ cache=${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat/dist
 out=$PWD/target/dist
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
 # What the embedded model continues greedily on every device.
-prompt=$'User: light\n\nAssistant:'
-text=" And the light of the sun shall be darkened, and the light shall be darkened, and the light shall be"
+prompt=$'User: Tell me a story about a fox.\n\nAssistant:'
+text=" Once upon a time, a fox named Poppy lived in the garden. One day in spring, Poppy went for a walk"
 
 work=$(mktemp -d)
 # Processes that end with the script.
@@ -88,7 +88,7 @@ inside() { # ROOT, COMMAND…
 start_hub() { # OPTIONS…
   rm -f "$work/hub.log"
   # A name of docs/models.md, whose file is the embedded model here. The published model has another vocabulary, so the commands below name this one.
-  python3 tools/dist-check/hub.py assets/models/tiny-rwkv7.safetensors BlinkDL/rwkv7-g1 rwkv7-g1d-0.1b-20260129-ctx8192.pth "$work/hub.log" "$@" &
+  python3 tools/dist-check/hub.py assets/models/small-world.safetensors BlinkDL/rwkv7-g1 rwkv7-g1d-0.1b-20260129-ctx8192.pth "$work/hub.log" "$@" &
   started+=($!)
   for ((i = 0; i < 100; i++)); do
     [ -s "$work/hub.log" ] && break
@@ -110,7 +110,7 @@ try_program() { # HOME, COMMAND…: runs the program; HOME is the folder that it
 
   step "chat -m NAME, killed in the middle of its download"
   start_hub --stop 1500000
-  REPLACE=1 RUN_ENV="HF_ENDPOINT=$address" run "$@" chat -m rwkv7-g1-0.1b --vocab tiny --device cpu --yes </dev/null >"$work/killed" 2>&1 &
+  REPLACE=1 RUN_ENV="HF_ENDPOINT=$address" run "$@" chat -m rwkv7-g1-0.1b --vocab small-world --device cpu --yes </dev/null >"$work/killed" 2>&1 &
   killed=$!
   started+=("$killed")
   for ((i = 0; i < 600; i++)); do
@@ -127,13 +127,13 @@ try_program() { # HOME, COMMAND…: runs the program; HOME is the folder that it
   ok "$size bytes are on the disk"
 
   step "chat -m NAME goes on"
-  found=$(printf 'light\n' | RUN_ENV="HF_ENDPOINT=$address" run "$@" chat -m rwkv7-g1-0.1b --vocab tiny --device cpu --yes --seed 1 2>"$work/errors") || fail "$(cat "$work/errors")"
+  found=$(printf 'What is 7 plus 6?\n' | RUN_ENV="HF_ENDPOINT=$address" run "$@" chat -m rwkv7-g1-0.1b --vocab small-world --device cpu --yes --seed 1 2>"$work/errors") || fail "$(cat "$work/errors")"
   grep -q "^GET from $size sent" "$work/hub.log" || fail "the download did not go on at byte $size: $(tr '\n' ';' <"$work/hub.log")"
   [ -n "$found" ] || fail "no answer: $(cat "$work/errors")"
   ok "from byte $size; the answer: $(tr '\n' ' ' <<<"$found")"
 
   step "chat -m NAME without a network"
-  found=$(printf 'light\n' | RUN_ENV="HF_HUB_OFFLINE=1" run "$@" chat -m rwkv7-g1-0.1b --vocab tiny --device cpu --seed 1 2>&1) || fail "$found"
+  found=$(printf 'What is 7 plus 6?\n' | RUN_ENV="HF_HUB_OFFLINE=1" run "$@" chat -m rwkv7-g1-0.1b --vocab small-world --device cpu --seed 1 2>&1) || fail "$found"
   ok
 
   step "a download with a wrong byte is refused"

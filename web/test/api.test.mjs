@@ -17,12 +17,12 @@ before(async () => {
   server = await serve({
     '/pkg': join(import.meta.dirname, '../pkg'),
     '/models': folder,
-    '/tiny': (path) => readFileSync(join(root, path.endsWith('.txt') ? 'assets/vocab/tiny.txt' : 'assets/models/tiny-rwkv7.safetensors')),
+    '/tiny': (path) => readFileSync(join(root, path.endsWith('.txt') ? 'assets/vocab/small-world.txt' : 'assets/models/small-world.safetensors')),
   });
   page = await open(browser, server.url);
   await page.evaluate(async (options) => {
     globalThis.wingbeat = await import('/pkg/index.js');
-    globalThis.files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'];
+    globalThis.files = ['/tiny/small-world.safetensors', '/tiny/vocab.txt'];
     globalThis.load = (more) => wingbeat.load(files, { cache: false, ...options, ...more });
     globalThis.failed = async (work) => {
       try {
@@ -77,12 +77,12 @@ test('rules hold: a schema, a choice', async () => {
 
 test('tokens, scores and log-probabilities', async () => {
   const found = await run(async () => {
-    const ids = await model.tokenize('In the beginning God');
-    const { tokens, sum } = await model.score('In the beginning God');
-    const done = await model.generate({ prompt: 'In the', max_tokens: 2, logprobs: 3, temperature: 0 }).all();
+    const ids = await model.tokenize('Once upon a time there');
+    const { tokens, sum } = await model.score('Once upon a time there');
+    const done = await model.generate({ prompt: 'Once upon', max_tokens: 2, logprobs: 3, temperature: 0 }).all();
     return { ids, text: await model.detokenize(ids), n: tokens.length, sum, tops: done.filter(({ type }) => type === 'logprobs').map(({ top_logprobs }) => top_logprobs.length) };
   });
-  assert.equal(found.text, 'In the beginning God');
+  assert.equal(found.text, 'Once upon a time there');
   assert.equal(found.n, found.ids.length - 1);
   assert.ok(found.sum < 0);
   assert.deepEqual(found.tops, [3, 3]);
@@ -90,7 +90,7 @@ test('tokens, scores and log-probabilities', async () => {
 
 test('vectors of texts', async () => {
   const found = await run(async () => {
-    const [one, two, three] = await model.embed(['In the beginning', 'In the beginning', 'a great flood']);
+    const [one, two, three] = await model.embed(['Once upon a time', 'Once upon a time', 'a great flood']);
     const dot = (a, b) => a.reduce((sum, x, i) => sum + x * b[i], 0);
     return { n: one.length, width: model.info.n_embd, same: dot(one, two), other: dot(one, three), single: (await model.embed('light')).length };
   });
@@ -120,7 +120,7 @@ test('errors have the field and a hint', async () => {
 
 test('leaving a loop, a signal and free() end a text', async () => {
   const found = await run(async () => {
-    const endless = { prompt: 'In the beginning', max_tokens: -1, ignore_eos: true, temperature: 0 };
+    const endless = { prompt: 'Once upon a time', max_tokens: -1, ignore_eos: true, temperature: 0 };
     let n = 0;
     for await (const event of model.generate(endless)) if (event.type === 'text' && ++n === 3) break;
     const controller = new AbortController();
@@ -148,8 +148,8 @@ test('several texts at once, and the prefix cache', async () => {
   const found = await run(async () => {
     const ask = (prompt) => model.generate({ prompt, max_tokens: 10, temperature: 0 }).done();
     const alone = [];
-    for (const prompt of ['In the beginning', 'And God said', 'The earth']) alone.push((await ask(prompt)).text);
-    const together = await Promise.all(['In the beginning', 'And God said', 'The earth'].map(ask));
+    for (const prompt of ['Once upon a time', 'One day', 'The earth']) alone.push((await ask(prompt)).text);
+    const together = await Promise.all(['Once upon a time', 'One day', 'The earth'].map(ask));
     return { alone, together: together.map(({ text }) => text), cached: together.map(({ usage }) => usage.cached_tokens) };
   });
   assert.deepEqual(found.together, found.alone);
@@ -158,7 +158,7 @@ test('several texts at once, and the prefix cache', async () => {
 
 test('states are kept, copied, exported and loaded', async () => {
   const found = await run(async () => {
-    const first = await model.generate({ prompt: 'In the beginning', max_tokens: 5, temperature: 0, save_state: 'a' }).done();
+    const first = await model.generate({ prompt: 'Once upon a time', max_tokens: 5, temperature: 0, save_state: 'a' }).done();
     await model.states.fork('a', 'b');
     const bytes = await (await model.states.export('b')).arrayBuffer();
     const more = (state, of = model) => of.generate({ prompt: '', state, max_tokens: 6, temperature: 0 }).text();
@@ -180,7 +180,7 @@ test('states go to the program and back', { skip: !program && 'no program was bu
   const folder = mkdtempSync(join(tmpdir(), 'wingbeat-states-'));
   try {
     const bytes = await run(async () => {
-      await model.generate({ prompt: 'In the beginning', max_tokens: 5, temperature: 0, save_state: 'x' }).done();
+      await model.generate({ prompt: 'Once upon a time', max_tokens: 5, temperature: 0, save_state: 'x' }).done();
       return Array.from(new Uint8Array(await (await model.states.export('x')).arrayBuffer()));
     });
     const [from, to] = [join(folder, 'page.state'), join(folder, 'program.state')];
@@ -217,7 +217,7 @@ test('the page stays responsive while a model loads and writes', async () => {
     };
     channel.port2.postMessage(0);
     const other = await load();
-    await other.generate({ prompt: 'In the beginning', max_tokens: 100, temperature: 0, ignore_eos: true }).text();
+    await other.generate({ prompt: 'Once upon a time', max_tokens: 100, temperature: 0, ignore_eos: true }).text();
     isOn = false;
     await other.free();
     return longest;
@@ -227,7 +227,7 @@ test('the page stays responsive while a model loads and writes', async () => {
 
 test('the text of an answer can be asked for again', async () => {
   const found = await run(async () => {
-    const ask = () => model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 });
+    const ask = () => model.generate({ prompt: 'Once upon', max_tokens: 4, temperature: 0 });
     const answer = ask();
     const [one, two, done] = [await answer.text(), await answer.text(), await answer.done()];
     const read = ask();
@@ -243,7 +243,7 @@ test('the text of an answer can be asked for again', async () => {
 
 test('a signal ends a request or a load with its own reason', async () => {
   const found = await run(async () => {
-    const endless = { prompt: 'In the beginning', max_tokens: -1, ignore_eos: true, temperature: 0 };
+    const endless = { prompt: 'Once upon a time', max_tokens: -1, ignore_eos: true, temperature: 0 };
     const why = new Error('the user left');
     const caught = (work) => work().then(() => null, (error) => error);
     const late = await caught(() => model.generate(endless, { signal: AbortSignal.timeout(300) }).text());
@@ -318,16 +318,16 @@ test('a lost device is replaced once, and its texts say so', async () => {
   await watchDevices(lost);
   const found = await lost.evaluate(async () => {
     const wingbeat = await import('/pkg/index.js');
-    const files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
+    const files = ['/tiny/small-world.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
     const model = await wingbeat.load(files, { device: 'gpu', worker: false, cache: false, selfTest: false });
-    const before = await model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
+    const before = await model.generate({ prompt: 'Once upon', max_tokens: 4, temperature: 0 }).text();
     let error = null;
     try {
-      for await (const event of model.generate({ prompt: 'In the beginning', max_tokens: 500, temperature: 0, ignore_eos: true })) if (event.type === 'text') devices.at(-1).destroy();
+      for await (const event of model.generate({ prompt: 'Once upon a time', max_tokens: 500, temperature: 0, ignore_eos: true })) if (event.type === 'text') devices.at(-1).destroy();
     } catch (caught) {
       error = { name: caught.name, retry: caught.retry, hint: caught.hint };
     }
-    const after = await model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
+    const after = await model.generate({ prompt: 'Once upon', max_tokens: 4, temperature: 0 }).text();
     return { before, error, after, n: devices.length };
   });
   await lost.close();
@@ -341,7 +341,7 @@ test('a model that is larger than the memory is refused before it is read', asyn
   const found = await small.evaluate(async () => {
     Object.defineProperty(Navigator.prototype, 'deviceMemory', { get: () => 0.005, configurable: true });
     const wingbeat = await import('/pkg/index.js');
-    const load = (options) => wingbeat.load(['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'], { device: 'cpu', worker: false, cache: false, ...options });
+    const load = (options) => wingbeat.load(['/tiny/small-world.safetensors', '/tiny/vocab.txt'], { device: 'cpu', worker: false, cache: false, ...options });
     const refused = await load().catch(({ name, message, hint }) => ({ name, message, hint }));
     return { refused, fits: (await load({ quant: 'i8' })).info.dtype };
   });

@@ -71,7 +71,7 @@ test('vite', async () => {
   await build({ root: folder, logLevel: 'error', configFile: false, base: './', build: { outDir: out, target: 'es2022' } });
   const paths = await runs(out);
   isHashed(paths, /assets\/index-[\w-]{8}\.js$/);
-  isHashed(paths, /assets\/tiny-rwkv7-[\w-]{8}\.safetensors$/);
+  isHashed(paths, /assets\/small-world-[\w-]{8}\.safetensors$/);
   isHashed(paths, /assets\/vocab-[\w-]{8}\.txt$/);
 });
 
@@ -83,7 +83,7 @@ test('esbuild', async () => {
   const entry = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint)[0].split('/').pop();
   // as docs/browser.md says: esbuild leaves files behind addresses alone, so they are copied beside
   for (const name of ['wingbeat_bg.wasm', 'world.vocab']) cpSync(join(folder, 'node_modules/wingbeat', name), join(out, 'assets', name));
-  for (const name of ['tiny-rwkv7.safetensors', 'vocab.txt']) cpSync(join(folder, 'node_modules/wingbeat-tiny', name), join(out, 'assets', name));
+  for (const name of ['small-world.safetensors', 'vocab.txt']) cpSync(join(folder, 'node_modules/wingbeat-tiny', name), join(out, 'assets', name));
   writeFileSync(join(out, 'index.html'), HTML(`./assets/${entry}`));
   isHashed(await runs(out), /assets\/main-[A-Z0-9]{8}\.js$/);
 });
@@ -93,11 +93,11 @@ test('esbuild, with hashed files', async () => {
   const out = join(folder, 'hashed');
   mkdirSync(out);
   const files = `
-    import weights from 'wingbeat-tiny/tiny-rwkv7.safetensors';
+    import weights from 'wingbeat-tiny/small-world.safetensors';
     import vocabulary from 'wingbeat-tiny/vocab.txt';
     import wasm from 'wingbeat/wingbeat_bg.wasm';
     const at = (path) => new URL(path, import.meta.url).href;
-    const files = [{ name: 'tiny-rwkv7.safetensors', url: at(weights) }, { name: 'vocab.txt', url: at(vocabulary) }];`;
+    const files = [{ name: 'small-world.safetensors', url: at(weights) }, { name: 'vocab.txt', url: at(vocabulary) }];`;
   // the lines of the documentation, with the addresses that the bundler gives
   const script = SCRIPT.replace("import files from 'wingbeat-tiny';", files).replaceAll('load(files, {', 'load(files, { wasm: at(wasm),');
   writeFileSync(join(folder, 'hashed.js'), script);
@@ -106,6 +106,6 @@ test('esbuild, with hashed files', async () => {
   await build({ entryPoints: [join(folder, 'hashed.js')], bundle: true, minify: true, format: 'esm', splitting: true, outdir: out, loader, logLevel: 'error', ...names });
   writeFileSync(join(out, 'index.html'), HTML('./main.js'));
   const paths = await runs(out);
-  isHashed(paths, /\/tiny-rwkv7-[A-Z0-9]{8}\.safetensors$/);
+  isHashed(paths, /\/small-world-[A-Z0-9]{8}\.safetensors$/);
   isHashed(paths, /\/vocab-[A-Z0-9]{8}\.txt$/);
 });

@@ -117,17 +117,17 @@ test('a flipped byte in the cache is found, and only its piece is fetched again'
 test('a file with another hash than announced is refused and not kept', async () => {
   await fresh();
   server.fault = (_, path) => (path.endsWith('.safetensors') ? { flip: 3_000_000 } : {});
-  const { error } = await load(files(), { integrity: { 'tiny-rwkv7.safetensors': digest } });
+  const { error } = await load(files(), { integrity: { 'small-world.safetensors': digest } });
   assert.match(error?.message ?? '', /expected the SHA-256/);
   server.fault = null;
-  assert.equal((await load(files(), { integrity: { 'tiny-rwkv7.safetensors': digest } })).hash, HASH);
+  assert.equal((await load(files(), { integrity: { 'small-world.safetensors': digest } })).hash, HASH);
 });
 
 test('a file that cannot be parsed is not kept, and the next load asks again', async () => {
   await fresh();
   const page = Buffer.from(`<!doctype html><title>Please log in</title>${'<p>text</p>'.repeat(100)}`);
   // a server that calls its page a file, and one that says what it is
-  for (const [type, want] of [[undefined, /tiny-rwkv7\.safetensors/], ['text/html; charset=utf-8', /the server sent a web page/]]) {
+  for (const [type, want] of [[undefined, /small-world\.safetensors/], ['text/html; charset=utf-8', /the server sent a web page/]]) {
     server.fault = (_, path) => (path.endsWith('.safetensors') ? { instead: page, type } : {});
     const { error } = await load(files());
     assert.equal(error?.kind, 'file', JSON.stringify(error));
@@ -137,7 +137,7 @@ test('a file that cannot be parsed is not kept, and the next load asks again', a
     assert.equal((await load(files())).hash, HASH);
     await load(files());
     // the vocabulary was right, and stays
-    const { n } = await wingbeatIn(async (wingbeat) => ({ n: await wingbeat.cache.remove(location.origin + '/tiny/tiny-rwkv7.safetensors') }));
+    const { n } = await wingbeatIn(async (wingbeat) => ({ n: await wingbeat.cache.remove(location.origin + '/tiny/small-world.safetensors') }));
     assert.equal(n, 1);
     assert.equal(server.log.filter(({ path }) => path.endsWith('vocab.txt')).length, 2, JSON.stringify(server.log));
   }

@@ -26,7 +26,7 @@ beforeEach(async () => {
   await page.evaluate(async (files) => {
     globalThis.wingbeat = await import('/pkg/index.js');
     globalThis.files = files;
-    globalThis.endless = { prompt: 'In the beginning', max_tokens: -1, ignore_eos: true, temperature: 0 };
+    globalThis.endless = { prompt: 'Once upon a time', max_tokens: -1, ignore_eos: true, temperature: 0 };
     globalThis.failed = async (work) => {
       try {
         return { result: await work() };
@@ -47,7 +47,7 @@ test('all requests of a lost device say that they can be sent again', async () =
   await watchDevices(page);
   const found = await run(async () => {
     const model = await wingbeat.load(files, { device: 'gpu', worker: false, slots: 2, selfTest: false });
-    const ask = () => model.generate({ prompt: 'In the', max_tokens: 4, temperature: 0 }).text();
+    const ask = () => model.generate({ prompt: 'Once upon', max_tokens: 4, temperature: 0 }).text();
     const before = await ask();
     const texts = [0, 1].map(() =>
       failed(async () => {

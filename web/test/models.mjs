@@ -22,9 +22,12 @@ function integers(path) {
 
 const model = (name, files, golden) => ({ name, files, ...integers(golden) });
 
+/** The embedded model of the program, which the package wingbeat-tiny contains. */
+export const embedded = model('small-world', [join(root, 'assets/models/small-world.safetensors')], join(root, 'assets/golden/small-world.golden.safetensors'));
+
 /** `{name, files, tokens, greedy, options}` of each model: the files to load, a prompt, its official greedy continuation, and options of `load`. */
 export const models = [
-  model('rwkv7', [join(root, 'assets/models/tiny-rwkv7.safetensors')], join(root, 'assets/golden/tiny-rwkv7.golden.safetensors')),
+  model('rwkv7', [join(tests, 'tiny-rwkv7.safetensors')], join(tests, 'tiny-rwkv7.golden.safetensors')),
   ...['rwkv4', 'rwkv5', 'rwkv6'].map((name) => model(name, [join(tests, `tiny-${name}.safetensors`)], join(tests, `tiny-${name}.golden.safetensors`))),
   model('glm4', [join(tests, 'tiny-glm4/model.safetensors'), join(tests, 'tiny-glm4/config.json')], join(tests, 'tiny-glm4.golden.safetensors')),
   // Small errors choose other experts in a random model, so its weights stay floats of 32 bits.

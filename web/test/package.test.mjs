@@ -7,19 +7,18 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { launch, open } from './browser.mjs';
-import { models } from './models.mjs';
+import { embedded } from './models.mjs';
 import { serve } from './server.mjs';
 
 const web = join(import.meta.dirname, '..');
 const bin = (name) => join(web, 'node_modules/.bin', name);
-const [tiny] = models;
 const SCRIPT = `
 import * as wingbeat from 'wingbeat';
 import files from 'wingbeat-tiny';
 
 export async function run() {
   const model = await wingbeat.load(files, { device: 'cpu', cache: false });
-  const done = await model.generate({ tokens: ${JSON.stringify(tiny.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
+  const done = await model.generate({ tokens: ${JSON.stringify(embedded.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
   return done.tokens;
 }
 globalThis.run = () => run().catch((error) => error.name + ': ' + error.message + ' ' + error.hint);
@@ -48,7 +47,7 @@ const runs = async (url) => {
   const found = await page.evaluate(() => globalThis.run());
   const { failures } = page;
   await page.close();
-  assert.deepEqual([found, failures], [tiny.greedy.slice(0, 8), []]);
+  assert.deepEqual([found, failures], [embedded.greedy.slice(0, 8), []]);
 };
 
 const served = async (path, work) => {
@@ -95,7 +94,7 @@ test('esbuild, with the files copied beside', async () => {
   const out = join(folder, 'esbuild');
   await build({ entryPoints: [join(folder, 'main.js')], bundle: true, format: 'esm', splitting: true, outdir: out, logLevel: 'error' });
   for (const name of ['wingbeat_bg.wasm', 'world.vocab']) cpSync(join(folder, 'node_modules/wingbeat', name), join(out, name));
-  for (const name of ['tiny-rwkv7.safetensors', 'vocab.txt']) cpSync(join(folder, 'node_modules/wingbeat-tiny', name), join(out, name));
+  for (const name of ['small-world.safetensors', 'vocab.txt']) cpSync(join(folder, 'node_modules/wingbeat-tiny', name), join(out, name));
   writeFileSync(join(out, 'index.html'), HTML('./main.js'));
   await served(out, runs);
 });
@@ -118,7 +117,7 @@ test('a policy that forbids eval and blob workers names the way out', async () =
     page.evaluate(async (options) => {
       const wingbeat = await import('/pkg/index.js');
       try {
-        const model = await wingbeat.load(['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'], { device: 'cpu', cache: false, ...options });
+        const model = await wingbeat.load(['/tiny/small-world.safetensors', '/tiny/vocab.txt'], { device: 'cpu', cache: false, ...options });
         return model.info.architecture;
       } catch (error) {
         return `${error.message}; ${error.hint}`;
@@ -134,14 +133,14 @@ test('a policy that forbids eval and blob workers names the way out', async () =
 test('Node, on the CPU, from the disk', () => {
   const script = `
     import * as wingbeat from 'wingbeat';
-    const model = await wingbeat.load(${JSON.stringify(join(web, 'pkg-tiny/tiny-rwkv7.safetensors'))}, { device: 'cpu' });
-    const done = await model.generate({ tokens: ${JSON.stringify(tiny.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
-    console.log(JSON.stringify([done.tokens, await model.detokenize(await model.tokenize('In the beginning'))]));
+    const model = await wingbeat.load(${JSON.stringify(join(web, 'pkg-tiny/small-world.safetensors'))}, { device: 'cpu' });
+    const done = await model.generate({ tokens: ${JSON.stringify(embedded.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
+    console.log(JSON.stringify([done.tokens, await model.detokenize(await model.tokenize('Once upon a time'))]));
     await model.free();`;
   writeFileSync(join(folder, 'node.mjs'), script);
   const { stdout, stderr, status } = spawnSync('node', ['node.mjs'], { cwd: folder, encoding: 'utf8', timeout: 120_000 });
   assert.equal(status, 0, stderr);
-  assert.deepEqual(JSON.parse(stdout), [tiny.greedy.slice(0, 8), 'In the beginning']);
+  assert.deepEqual(JSON.parse(stdout), [embedded.greedy.slice(0, 8), 'Once upon a time']);
 });
 
 const software = ['/usr/lib/chromium/vk_swiftshader_icd.json'].find((path) => existsSync(path));
@@ -150,7 +149,7 @@ test('Node, on a GPU through the npm package webgpu', { skip: !software && 'no S
   const script = `
     import * as wingbeat from 'wingbeat';
     const model = await wingbeat.load(${JSON.stringify(join(web, 'pkg-tiny'))}, { device: 'gpu', selfTest: false });
-    const done = await model.generate({ tokens: ${JSON.stringify(tiny.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
+    const done = await model.generate({ tokens: ${JSON.stringify(embedded.tokens)}, max_tokens: 8, temperature: 0, ignore_eos: true }).done();
     console.log(JSON.stringify([done.tokens, model.info.device.backend]));
     process.exit(0);`;
   cpSync(join(web, 'node_modules/webgpu'), join(folder, 'node_modules/webgpu'), { recursive: true });
@@ -158,7 +157,7 @@ test('Node, on a GPU through the npm package webgpu', { skip: !software && 'no S
   const env = { ...process.env, VK_ICD_FILENAMES: software, WINGBEAT_DAWN: 'backend=vulkan' };
   const { stdout, stderr, status } = spawnSync('node', ['gpu.mjs'], { cwd: folder, encoding: 'utf8', timeout: 240_000, env });
   assert.equal(status, 0, stderr);
-  assert.deepEqual(JSON.parse(stdout), [tiny.greedy.slice(0, 8), 'webgpu']);
+  assert.deepEqual(JSON.parse(stdout), [embedded.greedy.slice(0, 8), 'webgpu']);
 });
 
 test('TypeScript, strict', () => {

@@ -10,9 +10,9 @@ const server = await serve({ '/demo': join(import.meta.dirname, '../demo/dist') 
 const page = await open(browser, `${server.url}/demo/index.html`);
 await page.setViewport({ width: 1100, height: 620 });
 await page.waitForSelector('#start-models button');
-await page.click('[data-id="tiny-rwkv7"]');
+await page.click('[data-id="small-world"]');
 await page.waitForSelector('body[data-view="chat"] #input', { timeout: 120_000 });
-for (const text of ['light', 'a great flood']) {
+for (const text of ['Tell me a story about a fox.', 'Where did the fox live?', 'What is 7 plus 6?']) {
   await page.type('#input', text);
   await page.keyboard.press('Enter');
   await new Promise((done) => setTimeout(done, 1000));

@@ -7,12 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { launch, open } from './browser.mjs';
-import { models } from './models.mjs';
+import { embedded } from './models.mjs';
 import { serve } from './server.mjs';
 import { tiny } from './tiny.mjs';
 
 const web = join(import.meta.dirname, '..');
-const [model] = models;
 const N = 8;
 const ICD = '/usr/lib/chromium/vk_swiftshader_icd.json';
 let browser, server, folder;
@@ -22,7 +21,7 @@ const script = (from, files, options, tell) => `
   import * as wingbeat from '${from}';
   try {
     const model = await wingbeat.load(${files}, ${JSON.stringify(options)});
-    const done = await model.generate({ tokens: ${JSON.stringify(model.tokens)}, max_tokens: ${N}, temperature: 0, ignore_eos: true }).done();
+    const done = await model.generate({ tokens: ${JSON.stringify(embedded.tokens)}, max_tokens: ${N}, temperature: 0, ignore_eos: true }).done();
     const { backend } = model.info.device;
     await model.free();
     ${tell}({ tokens: done.tokens, backend });
@@ -39,7 +38,7 @@ const inFunction = (text, tell) => {
 before(async () => {
   browser = await launch();
   folder = mkdtempSync(join(tmpdir(), 'wingbeat-places-'));
-  const files = JSON.stringify(['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt']);
+  const files = JSON.stringify(['/tiny/small-world.safetensors', '/tiny/vocab.txt']);
   const scripts = {
     '/own/worker.js': script('/pkg/index.js', files, { device: 'gpu', selfTest: false }, 'postMessage'),
     '/own/service.js': inFunction(script('/pkg/in-place.js', files, { device: 'cpu' }, 'event.source.postMessage'), (work) => `onmessage = (event) => event.waitUntil(${work});`),
@@ -53,7 +52,7 @@ after(async () => {
   rmSync(folder, { recursive: true, force: true });
 });
 
-const expected = (found, backend) => assert.deepEqual(found, { tokens: model.greedy.slice(0, N), backend });
+const expected = (found, backend) => assert.deepEqual(found, { tokens: embedded.greedy.slice(0, N), backend });
 
 const inPage = async (work) => {
   const page = await open(browser, server.url);
@@ -115,7 +114,7 @@ const runWith = (program, args, text, environment = {}) => {
   return JSON.parse(stdout.trim().split('\n').at(-1));
 };
 const print = '((found) => console.log(JSON.stringify(found)))';
-const path = JSON.stringify(join(web, 'pkg-tiny/tiny-rwkv7.safetensors'));
+const path = JSON.stringify(join(web, 'pkg-tiny/small-world.safetensors'));
 
 test('Node with the package webgpu', { skip: !existsSync(ICD) && `no ${ICD}` }, () => {
   const environment = { VK_ICD_FILENAMES: ICD, WINGBEAT_DAWN: 'backend=vulkan' };
@@ -141,12 +140,12 @@ test('Node, from a server, with a cache and states in files', () => {
       response.end(bytes.subarray(start, end + 1));
     }).listen(0);
     const base = 'http://127.0.0.1:' + server.address().port;
-    const source = [base + '/tiny-rwkv7.safetensors', base + '/vocab.txt'];
+    const source = [base + '/small-world.safetensors', base + '/vocab.txt'];
     await (await wingbeat.load(source, { device: 'cpu' })).free();
     const before = requests;
     const model = await wingbeat.load(source, { device: 'cpu' });
     const kept = [requests - before, (await wingbeat.cache.list()).map(({ isComplete }) => isComplete)];
-    await model.generate({ prompt: 'In the', max_tokens: 4, save_state: 'a' }).text();
+    await model.generate({ prompt: 'Once upon', max_tokens: 4, save_state: 'a' }).text();
     await model.states.save('a', 'a.state');
     const { n_tokens } = await model.states.load('b', 'a.state');
     const missing = await model.states.load('c', 'absent.state').catch((error) => error.name);
@@ -168,21 +167,21 @@ test('Node, from `file:` addresses and paths in a list', () => {
     import * as wingbeat from 'wingbeat';
     import { join } from 'node:path';
     import { pathToFileURL } from 'node:url';
-    const paths = ['tiny-rwkv7.safetensors', 'vocab.txt'].map((name) => join(${JSON.stringify(join(web, 'pkg-tiny'))}, name));
+    const paths = ['small-world.safetensors', 'vocab.txt'].map((name) => join(${JSON.stringify(join(web, 'pkg-tiny'))}, name));
     const urls = paths.map((path) => pathToFileURL(path));
     const sources = { paths, urls, hrefs: urls.map(String), named: paths.map((path, i) => ({ name: ['m.safetensors', 'vocab.txt'][i], url: i ? urls[i].href : path })) };
     const report = {};
     for (const [name, source] of Object.entries(sources)) {
       const model = await wingbeat.load(source, { device: 'cpu' });
-      report[name] = [await model.detokenize(await model.tokenize('In the beginning')), model.info.name];
+      report[name] = [await model.detokenize(await model.tokenize('Once upon a time')), model.info.name];
       await model.free();
     }
     const began = performance.now();
     const absent = await wingbeat.load([urls[0].href + '.absent.safetensors'], { device: 'cpu' }).catch((error) => [error.name, error.message, error.hint]);
     console.log(JSON.stringify({ ...report, absent, seconds: (performance.now() - began) / 1000 }));`;
   const { absent, seconds, ...report } = runWith('node', [], text);
-  const words = 'In the beginning';
-  assert.deepEqual(report, { paths: [words, 'tiny-rwkv7'], urls: [words, 'tiny-rwkv7'], hrefs: [words, 'tiny-rwkv7'], named: [words, 'm'] });
+  const words = 'Once upon a time';
+  assert.deepEqual(report, { paths: [words, 'small-world'], urls: [words, 'small-world'], hrefs: [words, 'small-world'], named: [words, 'm'] });
   assert.deepEqual([absent[0], absent[2]], ['FileError', 'check the path']);
   assert.match(absent[1], /absent\.safetensors: no such file or folder/);
   assert.ok(seconds < 1, String(seconds));

@@ -30,7 +30,7 @@ const loads = async ({ isHardware, ...options }) => {
       Object.defineProperty(GPUAdapter.prototype, 'isFallbackAdapter', { get: () => false });
     }
     const wingbeat = await import('/pkg/index.js');
-    const files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
+    const files = ['/tiny/small-world.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
     const times = [];
     const cases = [];
     let info = null;
@@ -77,7 +77,7 @@ test('a test of the GPU can be stopped', async () => {
   const page = await open(browser, server.url, await browser.createBrowserContext());
   const found = await page.evaluate(async () => {
     const wingbeat = await import('/pkg/index.js');
-    const files = ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
+    const files = ['/tiny/small-world.safetensors', '/tiny/vocab.txt'].map((path) => location.origin + path);
     const controller = new AbortController();
     let last = 0;
     const onProgress = ({ stage, loaded, total }) => {

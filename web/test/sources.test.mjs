@@ -248,7 +248,7 @@ test('folders, file handles and lists of a user', async () => {
     const buffer = await (await fetch(urls[0])).arrayBuffer();
     const files = new DataTransfer();
     for (const url of urls) files.items.add(new File([await (await fetch(url)).blob()], url.split('/').pop()));
-    const sources = { folder, handle: await folder.getFileHandle('tiny-rwkv7.safetensors'), files: files.files, buffer, view: new DataView(buffer), set: new Set(urls), url: new URL(urls[0]), relative: '/tiny/tiny-rwkv7.safetensors', relatives: ['tiny/tiny-rwkv7.safetensors', { url: 'tiny/vocab.txt' }] };
+    const sources = { folder, handle: await folder.getFileHandle('small-world.safetensors'), files: files.files, buffer, view: new DataView(buffer), set: new Set(urls), url: new URL(urls[0]), relative: '/tiny/small-world.safetensors', relatives: ['tiny/small-world.safetensors', { url: 'tiny/vocab.txt' }] };
     const hashes = {};
     for (const [name, source] of Object.entries(sources)) {
       const model = await wingbeat.load(source, { device: 'cpu', cache: false }).catch((error) => ({ info: { weights_hash: error.message } }));

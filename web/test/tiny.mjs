@@ -5,18 +5,18 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { root } from './models.mjs';
 
-export const weights = readFileSync(join(root, 'assets/models/tiny-rwkv7.safetensors'));
-export const vocabulary = readFileSync(join(root, 'assets/vocab/tiny.txt'));
+export const weights = readFileSync(join(root, 'assets/models/small-world.safetensors'));
+export const vocabulary = readFileSync(join(root, 'assets/vocab/small-world.txt'));
 export const sha256 = (bytes) => createHash('sha256').update(bytes).digest('hex');
 export const digest = sha256(weights);
 /** The hash of the weights that the engine computes. */
-export const HASH = '6f86b4663bedf4dab9326b74b10762079374f3c2ef9a8bff6725dd9cac3f71a7';
+export const HASH = 'aa326b0f5f5d89da37a6cac196fae62b763b3f8fa1f84fbd29cca0eb43d152db';
 /** Small pieces, so that the tiny model has several. */
 export const PIECE = 1 << 20;
 
 /** Answers addresses that end with the names of the tiny model's files. */
 export const tiny = (path) => (path.endsWith('.safetensors') ? weights : path.endsWith('vocab.txt') ? vocabulary : null);
-export const tinyAt = (base) => ['/tiny/tiny-rwkv7.safetensors', '/tiny/vocab.txt'].map((path) => base + path);
+export const tinyAt = (base) => ['/tiny/small-world.safetensors', '/tiny/vocab.txt'].map((path) => base + path);
 
 /** Loads a model in a page, on the CPU. Returns `{hash, notes, name, error, progress}`. `stopAt` aborts after so many bytes. */
 export const loadIn = (page, source, options = {}) =>

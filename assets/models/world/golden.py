@@ -1,16 +1,15 @@
 #!/usr/bin/env python3
-"""Computes the official logits of a trained model, in the form of assets/golden/tiny-rwkv7.golden.safetensors and tiny_prompt.json.
+"""Computes the official logits of a trained model, which assets/golden/small-world.golden.safetensors has for the embedded model.
 
   pip download rwkv==0.8.32 --no-deps && unzip -d package rwkv-0.8.32-py3-none-any.whl
-  PYTHONPATH=package python3 golden.py out/world.safetensors world-vocab.txt out
+  PYTHONPATH=package python3 golden.py ../small-world.safetensors ../../vocab/small-world.txt ../../golden
 
 Needs torch, numpy, safetensors and the PyPI package rwkv 0.8.32 (its class for RWKV-7, on the CPU in f32).
-Writes OUT/world.golden.safetensors and OUT/world_prompt.json, and compares with model.py.
+Writes OUT/small-world.golden.safetensors, and compares with model.py.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import sys
 import tempfile
@@ -65,8 +64,7 @@ def main() -> None:
     ids = vocab.encode(TEXT)
     logits, greedy = official(weights, ids)
     tensors = {"tokens": torch.tensor(ids, dtype=torch.int32), "logits": logits, "greedy": torch.tensor(greedy, dtype=torch.int32)}
-    save_file(tensors, out / "world.golden.safetensors")
-    (out / "world_prompt.json").write_text(json.dumps({"text": TEXT, "ids": ids}))
+    save_file(tensors, out / "small-world.golden.safetensors")
     print(f"{len(ids)} tokens; {vocab.decode(greedy)!r}")
     print(f"largest difference from model.py: {(ours(weights, ids) - logits).abs().max().item():.2g}")
 

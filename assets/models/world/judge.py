@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Asks a model the prompts of heldout.jsonl through `wingbeat batch` at temperature 0, and prints the share of right answers of each kind.
 
-  python3 judge.py out/world.safetensors --vocab world-vocab.txt
+  python3 judge.py out/world.safetensors --vocab ../../vocab/small-world.txt
   python3 judge.py embedded
 
 Exits with 1 below 90 %.

@@ -172,7 +172,7 @@ def train(training: Training, vocab: Vocab, options: argparse.Namespace) -> None
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--out", type=Path, default="out", help="folder of the results")
-    parser.add_argument("--vocab", default=Path(__file__).with_name("world-vocab.txt"), help="a file of vocab.py")
+    parser.add_argument("--vocab", default=Path(__file__).parents[2] / "vocab" / "small-world.txt", help="a file of vocab.py")
     parser.add_argument("--until", metavar="HH:MM", help="end of the training (UTC)")
     parser.add_argument("--hours", type=float, default=2, help="without --until: length of the training")
     parser.add_argument("--resume", action="store_true", help="continue from OUT/state.pt")

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Makes the vocabulary of the small world in the RWKV format: all bytes, the words of the world, and frequent parts of words.
 
-  python3 vocab.py world-vocab.txt
+  python3 vocab.py ../../vocab/small-world.txt
 
 No token crosses from a prompt's end into an answer: words begin with at most one blank, and marks are cut as PIECES says."""
 

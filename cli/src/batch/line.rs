@@ -62,7 +62,7 @@ impl InputLine<'_> {
 /// `Input` if the line is not an object, or if its id is missing or wrong.
 pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     let mut fields =
-        Fields::read(line).map_err(|e| e.hint(r#"write one object per line, such as {"id": 1, "prompt": "In the beginning"}"#))?;
+        Fields::read(line).map_err(|e| e.hint(r#"write one object per line, such as {"id": 1, "prompt": "Once upon a time"}"#))?;
     if let Some(id) = fields.take("custom_id") {
         return Ok((Id::read(id).map_err(|e| e.field("custom_id"))?, of_body(fields)?));
     }
@@ -146,8 +146,8 @@ mod tests {
             ["In the", " {\"id\":1}", "[1]", "\"a\"", "\u{feff}{", "7"].map(|line| Form::of(line.as_bytes()) == Form::Prompts),
             [true, false, false, false, false, true]
         );
-        let (id, line) = Form::Prompts.read(b"In the beginning\r", 4).unwrap();
-        assert_eq!((id.to_string().as_str(), line.request().unwrap()), ("4", Request::text("In the beginning")));
+        let (id, line) = Form::Prompts.read(b"Once upon a time\r", 4).unwrap();
+        assert_eq!((id.to_string().as_str(), line.request().unwrap()), ("4", Request::text("Once upon a time")));
         assert!(Form::Prompts.read(b"\xff", 1).is_err());
     }
 

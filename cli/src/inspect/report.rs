@@ -61,7 +61,7 @@ pub struct InspectReport {
     /// The model's context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
-    /// The origin of the vocabulary: `tiny` or `world` (built in), `own` (in the model's file) or `file` (in the model's folder). `None` if none is
+    /// The origin of the vocabulary: `small-world` or `world` (built in), `own` (in the model's file) or `file` (in the model's folder). `None` if none is
     /// found.
     pub vocabulary: Option<&'static str>,
     /// An estimate of the decode speed on this machine. `None` if the machine was not measured.
@@ -201,7 +201,7 @@ pub fn inspect(checkpoint: &Checkpoint, with_tensors: bool, options: &Options) -
             }
             let is_found = matches!(choice, Choice::Found(_));
             report.vocabulary = match checkpoint.path() {
-                None => Some("tiny"),
+                None => Some("small-world"),
                 Some(_) if !is_found => None,
                 Some(_) if report.own_vocab.is_some() => Some("own"),
                 Some(_) if f.n_vocab == WORLD_ROWS => Some("world"),

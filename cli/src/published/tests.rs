@@ -55,7 +55,7 @@ fn other_names_are_suggested_or_told_what_runs() {
         "/no/such/model",
         "models/mine",
         "Cargo.toml",
-        "assets/models/tiny-rwkv7",
+        "assets/models/small-world",
         "",
     ] {
         assert_eq!(said(path), "passes", "{path}");

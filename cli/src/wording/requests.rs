@@ -74,7 +74,7 @@ const LINES: &str = r##"{
 {"id":1,"messages":[{"role":"tool","content":"x"}]}
 {"id":1,"messages":[{"role":"user","content":"x"}],"format":"best"}
 {"id":1,"messages":[{"role":"user","content":"x"}],"thinking":"deep"}
-{"id":1,"messages":[{"role":"user","content":"x"}],"thinking":"on"}
+{"id":1,"messages":[{"role":"user","content":"x"}],"format":"world","thinking":"on"}
 {"id":1,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function"}]}
 {"id":1,"messages":[{"role":"user","content":"x"}],"tools":[{"type":"function","function":{"name":"f"}}]}"##;
 

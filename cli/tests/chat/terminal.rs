@@ -1,6 +1,6 @@
 //! Tests `chat` at a terminal, with typed messages.
 
-use super::{BEGINNING, asked, encoded};
+use super::{asked, encoded};
 use crate::terminal::{ALT_ENTER, CTRL_C, CTRL_D, ENTER, Setting, TAB, Terminal, UP, shown};
 use std::fs::File;
 use tempfile::TempDir;
@@ -35,11 +35,6 @@ fn answer(terminal: &mut Terminal, line: &str) -> String {
     said.rsplit_once('\n').unwrap_or_else(|| panic!("no answer in {said:?}")).0.to_string()
 }
 
-/// Returns the transcript that consists of the first prompt and these texts.
-fn begun(texts: &[&str]) -> String {
-    format!("{BEGINNING}{}", texts.concat()).trim().to_string()
-}
-
 /// Ends the chat with Ctrl-D, and checks that the exit code is 0.
 fn leave(mut terminal: Terminal) {
     terminal.keys(CTRL_D);
@@ -51,7 +46,7 @@ fn every_message_is_read_as_the_format_has_it() {
     let home = home();
     let mut terminal = greedy(&home);
     let first = transcript_after(&mut terminal, "light");
-    let begin = begun(&[&asked("light")]);
+    let begin = asked("light");
     assert!(first.starts_with(&begin) && first.len() > begin.len() + 5, "{first:?}");
     // `+` generates another answer from the same state. With greedy sampling this is the same answer.
     assert_eq!(transcript_after(&mut terminal, "+"), first);
@@ -70,9 +65,9 @@ fn every_message_is_read_as_the_format_has_it() {
     // Free generation does not change the conversation.
     terminal.say("/set FREE_GEN_LEN 8");
     let mut texts = Vec::new();
-    for line in ["+gen  In the beginning ", "+i Tell\\n\\nof light.", "+qq What is light?", "+qa What is light?"] {
+    for line in ["+gen  In the beginning ", "+i Tell\\n\\nof light.", "+qq What is a fox?", "+qa Tell me a story about a fox."] {
         let text = answer(&mut terminal, line);
-        assert!(text.len() > 5 && !texts.contains(&text), "{line}: {text:?}");
+        assert!(text.len() > 1 && !texts.contains(&text), "{line}: {text:?}");
         assert_eq!(answer(&mut terminal, "++"), text, "{line}: the same most probable text, from the same state");
         assert_ne!(answer(&mut terminal, "+++"), text, "{line}");
         assert_eq!(terminal.say("/history"), first, "{line}");
@@ -152,9 +147,9 @@ fn a_chat_is_saved_and_loaded() {
 #[test]
 fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     let home = home();
-    let vocab = Vocab::tiny();
-    // An answer ends only at a newline, so an answer without newlines never ends.
-    let newlines: Vec<String> = (1..2048).filter(|&id| vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
+    let vocab = Vocab::small_world();
+    // An answer ends only after a newline or at token 0, so an answer without them never ends.
+    let newlines: Vec<String> = (0..2048).filter(|&id| id == 0 || vocab.token(id).contains(&b'\n')).map(|id| id.to_string()).collect();
     let mut terminal = chat(&["--seed", "1", "--ban", &newlines.join(",")], &home);
     terminal.say("/set CHAT_LEN_MAX 10000000");
     terminal.keys(&format!("salt{ENTER}"));
@@ -165,9 +160,9 @@ fn ctrl_c_stops_an_answer_and_keeps_the_conversation() {
     let stopped = terminal.raw("");
     assert!(stopped.contains(", stopped"), "{stopped}");
     // The chat continues after the interrupted answer.
-    terminal.say("/set ban 0");
+    terminal.say("/set ban 1");
     let next = transcript_after(&mut terminal, "water");
-    assert!(next.starts_with(&begun(&[&asked("salt")])));
+    assert!(next.starts_with(&asked("salt")));
     let answer = next.split(&asked("salt")).nth(1).unwrap().split("\n\nUser: water").next().unwrap();
     assert!(answer.len() > 5 && !answer.contains('\n'), "{next}");
     assert!(terminal.say("/stats").starts_with("turns: 2"));
@@ -215,7 +210,7 @@ fn earlier_messages_come_back_with_the_arrow_up() {
 fn a_message_may_have_several_lines() {
     let home = home();
     let mut terminal = greedy(&home);
-    let begin = begun(&[&asked("light\nand water")]);
+    let begin = asked("light\nand water");
     let pasted = "\x1b[200~light\r\nand water\x1b[201~";
     for keys in [format!("light{ALT_ENTER}and water"), format!("light\\{ENTER}and water"), pasted.into()] {
         terminal.say("+reset");
@@ -225,7 +220,7 @@ fn a_message_may_have_several_lines() {
     // A pasted backslash does not continue the line and stays in the message.
     terminal.say("+reset");
     let read = transcript_after(&mut terminal, "\x1b[200~light \\\nand water\x1b[201~");
-    assert!(read.starts_with(&begun(&[&asked("light \\\nand water")])), "{read:?}");
+    assert!(read.starts_with(&asked("light \\\nand water")), "{read:?}");
     // Several lines that are typed at once are several messages.
     let both = terminal.raw(&format!("/stats{ENTER}/switch{ENTER}"));
     assert!(shown(&both).contains("turns: 1"), "{both}");
@@ -279,7 +274,7 @@ fn answers_follow_a_grammar() {
     assert_eq!(terminal.say("/grammar"), "answers follow no grammar");
     assert_eq!(terminal.say("/grammar yes no.gbnf"), "answers follow yes no.gbnf");
     let read = transcript_after(&mut terminal, "light");
-    assert!([" yes", " no"].map(|end| begun(&[&asked("light"), end])).contains(&read), "{read:?}");
+    assert!([" yes", " no"].map(|end| asked("light") + end).contains(&read), "{read:?}");
     assert!(terminal.say("/grammar none.gbnf").contains("error: none.gbnf"));
     assert_eq!(terminal.say("/grammar none"), "answers follow no grammar");
     assert!(transcript_after(&mut terminal, "+").len() > read.len() + 3);
@@ -328,7 +323,7 @@ fn invalid_utf8_does_not_end_the_chat() {
     terminal.wait("expected UTF-8 text");
     terminal.raw("");
     let history = terminal.say("/history");
-    assert!(history.contains("User: light") && history.contains("Assistant: And God said"), "{history}");
+    assert!(history.contains("User: light") && history.contains("Assistant: "), "{history}");
     assert!(transcript_after(&mut terminal, "water").starts_with(&read));
     leave(terminal);
 }

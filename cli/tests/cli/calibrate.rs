@@ -3,7 +3,7 @@
 use super::*;
 
 const TEXT: &str =
-    "In the beginning God created the heaven and the earth. And the earth was without form, and void; and darkness was upon the face.";
+    "Once upon a time there was a fox named Luna. She lived in the garden. On Thursday, Luna went to look for mushrooms, and lost her way.";
 
 fn path(path: &Path) -> &str {
     path.to_str().unwrap()
@@ -35,10 +35,10 @@ fn an_importance_matrix_is_written_and_used() {
     };
     let plain = coded("plain.safetensors", &[]);
     let matrix = coded("matrix.safetensors", &["--calibrate", path(&out)]);
-    assert!(matrix == coded("text.safetensors", &["--calibrate", path(&text), "--vocab", "tiny"]) && matrix != plain);
+    assert!(matrix == coded("text.safetensors", &["--calibrate", path(&text), "--vocab", "small-world"]) && matrix != plain);
     // The same weights when they are encoded at load.
     let generated = |flags: &[&str]| stdout(&run(&[&["generate", "-n", "12", "--temp", "0", "In the beginning"], flags].concat()));
-    let kept = generated(&["-m", path(&folder.path().join("matrix.safetensors")), "--vocab", "tiny"]);
+    let kept = generated(&["-m", path(&folder.path().join("matrix.safetensors")), "--vocab", "small-world"]);
     assert_eq!(generated(&["--quant", "i4", "--calibrate", path(&out)]), kept);
     assert_eq!(generated(&["--quant", "i4", "--calibrate", path(&text)]), kept);
 }

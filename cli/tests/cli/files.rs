@@ -47,13 +47,13 @@ fn inspect_adds_up_the_memory() {
     let sum = |of: &Value| ["weights", "state", "scratch"].iter().map(|part| of[part].as_u64().unwrap()).sum::<u64>();
     let whole = report("inspect --json");
     assert_eq!(whole["memory"]["total"].as_u64(), Some(sum(&whole["memory"])));
-    assert_eq!((whole["vocabulary"].as_str(), whole.get("speed")), (Some("tiny"), None));
+    assert_eq!((whole["vocabulary"].as_str(), whole.get("speed")), (Some("small-world"), None));
     let split = json(&run(&["inspect", "--json", "--strategy", "gpu fp16 *1+"]));
     assert_eq!(split["devices"].as_array().unwrap().len(), 2);
     assert_eq!(split["devices"][0]["total"].as_u64(), Some(sum(&split["devices"][0])));
     let page = stdout(&run_with(cache.path(), "inspect"));
     assert!(page.contains("\nshape            6 layers, embedding 128, ffn 512, 2 heads of 64\n"), "{page}");
-    assert!(page.contains("\nvocabulary       2048 tokens, tiny (built in)\n") && page.contains(" scratch = "), "{page}");
+    assert!(page.contains("\nvocabulary       2048 tokens, small-world (built in)\n") && page.contains(" scratch = "), "{page}");
     assert!(page.lines().count() <= 12, "{page}");
 }
 
@@ -79,7 +79,7 @@ fn inspect_estimates_the_speed_of_a_measured_machine() {
 #[test]
 fn convert_writes_what_generates_the_same() {
     let folder = tempfile::tempdir().unwrap();
-    let text = |model: &str| stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", model, "--vocab", "tiny"]));
+    let text = |model: &str| stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", model, "--vocab", "small-world"]));
     let original = text(tiny().to_str().unwrap());
     for flags in ["--layout official", "--layout web-rwkv", "--dtype f32"] {
         let out = folder.path().join("out.st");
@@ -90,7 +90,7 @@ fn convert_writes_what_generates_the_same() {
     let out = folder.path().join("out.gguf");
     let out = out.to_str().unwrap();
     for flags in ["--dtype f16", "--dtype f32", "--quant q8_0"] {
-        let convert = ["convert", tiny().to_str().unwrap(), out, "--layout", "gguf", "--vocab", "tiny", "--force"];
+        let convert = ["convert", tiny().to_str().unwrap(), out, "--layout", "gguf", "--vocab", "small-world", "--force"];
         stdout(&run(&[&convert[..], words(flags).as_slice()].concat()));
         assert_eq!(stdout(&run(&["generate", "In", "-n", "5", "--temp", "0", "-m", out])), original, "the file has its vocabulary");
     }

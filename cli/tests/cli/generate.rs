@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn generate_continues_the_golden_prompt_on_every_device() {
-    let golden = golden();
+    let golden = Golden::of_the_embedded();
     let n = 12.to_string();
     for device in devices() {
         let args = ["generate", "--tokens", &ids(&golden.tokens), "-n", &n, "--temp", "0", "--ignore-eos", "--json", "--device", device];
@@ -54,14 +54,15 @@ fn trials_have_seeds_of_their_own_and_lines_come_token_by_token() {
 
 #[test]
 fn guesses_change_no_text() {
-    let text = "And God said, Let there be light: and there was light. And God said, Let there be";
+    let text =
+        "Once upon a time there was a fox named Luna. She lived in the forest. Once upon a time there was a fox named Luna. She lived";
     let made =
         |flags: &str| json(&run(&[&["generate", text], words(&format!("-n 40 --seed 3 --json --device cpu {flags}")).as_slice()].concat()));
     let plain = made("");
     assert!(plain["timings"]["drafted"].is_null() && plain["timings"]["accepted"].is_null());
     let folder = tempfile::tempdir().unwrap();
     let draft = folder.path().join("draft.safetensors");
-    std::fs::write(&draft, include_bytes!("../../../assets/models/tiny-rwkv7.safetensors")).unwrap();
+    std::fs::write(&draft, include_bytes!("../../../assets/models/small-world.safetensors")).unwrap();
     let by_model = format!("--draft {} --draft-quant i8 --draft-device cpu --draft-tokens 2", draft.display());
     for flags in [
         "--speculate ngram --draft-tokens 8",

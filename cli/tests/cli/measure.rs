@@ -4,7 +4,7 @@ use super::*;
 
 #[test]
 fn scores_are_natural_logarithms_and_logits_go_to_a_file() {
-    let golden = golden();
+    let golden = Golden::of_the_embedded();
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("l.safetensors");
     let report = json(&run(&["score", "--tokens", &ids(&golden.tokens), "--json", "--logits", out.to_str().unwrap()]));
@@ -140,7 +140,7 @@ fn quality_names_the_device_once() {
 
 #[test]
 fn quality_is_a_table_or_an_object() {
-    let golden = golden();
+    let golden = Golden::of_the_embedded();
     let tokens = ids(&golden.tokens);
     let n = golden.tokens.len() as u64;
     let report = json(&run(&["quality", "--tokens", &tokens, "--dtype", "f16,f32", "--json"]));

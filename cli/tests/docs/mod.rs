@@ -15,9 +15,9 @@ use std::process::{Output, Stdio};
 
 /// Files that the pages name, and the files or folders of the repository that replace them here.
 const FILES: [(&str, &str); 10] = [
-    ("model.pth", "assets/models/tiny-rwkv7.safetensors"),
-    ("rwkv7-g1-1.5b.pth", "assets/models/tiny-rwkv7.safetensors"),
-    ("vocab.txt", "assets/vocab/tiny.txt"),
+    ("model.pth", "assets/models/small-world.safetensors"),
+    ("rwkv7-g1-1.5b.pth", "assets/models/small-world.safetensors"),
+    ("vocab.txt", "assets/vocab/small-world.txt"),
     ("glm-4-9b-chat/config.json", "tests/models/tiny-glm4/config.json"),
     ("glm-4-9b-chat/model.safetensors", "tests/models/tiny-glm4/model.safetensors"),
     ("glm-4-9b-chat/vocab.txt", "assets/vocab/tiny.txt"),
@@ -27,9 +27,9 @@ const FILES: [(&str, &str); 10] = [
     ("tools", "tools"),
 ];
 const TEXTS: [(&str, &str); 3] = [
-    ("prompts.jsonl", "{\"id\": 1, \"prompt\": \"In the beginning\", \"max_tokens\": 8}\n"),
-    ("introduction.txt", "In the beginning\n"),
-    ("review.txt", "And it was good.\n"),
+    ("prompts.jsonl", "{\"id\": 1, \"prompt\": \"Once upon a time\", \"max_tokens\": 8}\n"),
+    ("introduction.txt", "Once upon a time\n"),
+    ("review.txt", "The fox was happy.\n"),
 ];
 
 fn root() -> &'static Path {
@@ -89,7 +89,7 @@ fn fault(command: &Command, folder: &Path) -> Option<String> {
         eprintln!("SKIPPED: {} (no {program})", command.text);
         return None;
     }
-    let is_talk = command.text.starts_with("wingbeat chat") && !command.text.contains('|');
+    let is_talk = command.text.starts_with("wingbeat chat") && ![" | ", " -p "].iter().any(|part| command.text.contains(part));
     let shown = command.shown.clone();
     // For a conversation at a terminal, the typed messages are piped in, and the answers are compared.
     let (input, shown) = match shown {
@@ -172,6 +172,7 @@ pages! {
     server "docs/server.md"
     state_files "docs/state-files.md"
     strategies "docs/strategies.md"
+    tools "docs/tools.md"
 }
 
 #[test]

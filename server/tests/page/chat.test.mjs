@@ -187,7 +187,7 @@ check('the page asks for a key after 401, and sends the request again', { ...nee
   await page.keyboard.press('Enter');
   await page.locator('#thread').getByText('This is answer 1').waitFor();
   await ended(page);
-  assert.equal(await page.locator('#model').inputValue(), 'tiny-rwkv7');
+  assert.equal(await page.locator('#model').inputValue(), 'small-world');
   assert.equal(await page.evaluate(() => JSON.stringify(localStorage).includes('secret')), false);
 });
 

@@ -79,7 +79,7 @@ const forward = (request, response, to) => {
  * Starts a server. Returns `{url, requests, states, stopped, kept, close}`; `requests` has the bodies of all requests for answers. `resumes: false`
  * makes an older server without resumable answers; `ids` are the names of its models, `models` adds fields to them; `kept` has states `{name, days}` and their ages.
  */
-export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, ids = ['tiny-rwkv7', 'rwkv7-g1-1.5b'], models = {}, kept: keptStates = [] } = {}) => {
+export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes = true, ids = ['small-world', 'rwkv7-g1-1.5b'], models = {}, kept: keptStates = [] } = {}) => {
   const requests = [];
   // ids of answers that the page stopped
   const stopped = [];
@@ -144,7 +144,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
       scripted = { ...scripted, reasoning: content ? undefined : rest(scripted.reasoning, thought), content: rest(scripted.content, content) };
     }
     const answer = { events: [], isDone: false, wakes: [] };
-    const base = { id: `chatcmpl-${n}`, object: 'chat.completion.chunk', created: 1, model: body.model || 'tiny-rwkv7' };
+    const base = { id: `chatcmpl-${n}`, object: 'chat.completion.chunk', created: 1, model: body.model || 'small-world' };
     const isKept = Boolean(body.resumable && resumes);
     let open = true;
     if (isKept) {
@@ -275,7 +275,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     if (pathname === '/v1/chat/completions') return chat(request, response, body);
     if (pathname === '/v1/states' && request.method === 'POST') return change(response, body);
     if (pathname === '/v1/states') {
-      const data = [...states].map(([name, { tokens, content, created }]) => ({ object: 'state', name, model: 'tiny-rwkv7', tokens, bytes: content.length * 4000, created }));
+      const data = [...states].map(([name, { tokens, content, created }]) => ({ object: 'state', name, model: 'small-world', tokens, bytes: content.length * 4000, created }));
       return reply(response, 200, { object: 'list', data });
     }
     return fail(response, 404, null, `${request.method} ${pathname}: unknown endpoint`);

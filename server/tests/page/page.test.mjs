@@ -106,7 +106,7 @@ check('the settings begin with the usual ones, and offer what the model knows', 
   await page.locator('#set-thinking').selectOption('on');
   await page.keyboard.press('Escape');
   // a value of another model stays visible
-  await page.locator('#model').selectOption('tiny-rwkv7');
+  await page.locator('#model').selectOption('small-world');
   await page.keyboard.press('Alt+,');
   assert.deepEqual(await choices('thinking'), ['default', 'off', 'on (not for this model)']);
   await page.reload();

@@ -84,9 +84,9 @@ check('a title comes from the first message, and is changed above the thread', n
   assert.equal(await title.innerText(), 'first words of a message');
 });
 
-check('the model, its size and its device are beside the message field; one model is no choice', { ...needsMock, mock: { ids: ['tiny-rwkv7'] } }, async ({ page }) => {
+check('the model, its size and its device are beside the message field; one model is no choice', { ...needsMock, mock: { ids: ['small-world'] } }, async ({ page }) => {
   assert.equal(await page.locator('#model').isVisible(), false);
-  assert.equal(await page.locator('#model-name').innerText(), 'tiny-rwkv7');
+  assert.equal(await page.locator('#model-name').innerText(), 'small-world');
   assert.equal(await page.locator('#model-facts').innerText(), '12M f16 · NVIDIA H200');
 });
 

@@ -16,12 +16,12 @@ const again = async (page) => {
 
 /** Makes a conversation with branches. */
 const talk = async (page) => {
-  await ask(page, 'light');
-  await ask(page, 'the wisdom of Solomon');
+  await ask(page, 'Tell me a story about a fox.');
+  await ask(page, 'Where did the fox live?');
   await again(page);
   await page.locator('article.user').last().hover();
   await page.locator('article.user').last().getByRole('button', { name: 'Edit' }).click();
-  await page.getByLabel('Edit the message').fill('the wisdom of the king');
+  await page.getByLabel('Edit the message').fill('Tell me another story.');
   await page.keyboard.press('Enter');
   await ended(page);
 };
@@ -59,7 +59,7 @@ const take = async (name, { fill, others = [], url = null, ...options }) => {
 
 const wide = { viewport: { width: 1280, height: 820 } };
 if (real) {
-  const others = ['a great flood', 'In the beginning'];
+  const others = ['What is the opposite of hot?', 'Give me a record of a cat as JSON.'];
   await take('light', { ...wide, colorScheme: 'light', fill: talkBesideTree, others });
   await take('dark', { ...wide, colorScheme: 'dark', fill: talkBesideTree, others });
   await take('phone', { viewport: { width: 390, height: 780 }, hasTouch: true, isMobile: true, deviceScaleFactor: 2, fill: talk });

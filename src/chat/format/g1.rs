@@ -1,5 +1,6 @@
 //! The chat formats of RWKV-7 G1 that render messages: the built-in styles, and the template in the checkpoint's folder.
 
+use super::known::is_small_world;
 use super::thinking::Thinking;
 use super::{Format, FormatKind, Messages, TEMPLATE};
 use crate::calls::{demanded, undeclared};
@@ -21,8 +22,13 @@ pub const G1_FORMATS: [(&str, &str, Style); 3] = [
 /// A variable that every G1 template mentions, and no other template does. So a template that mentions the variable is treated as G1's.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
-/// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors.
+/// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors, and
+/// settings of its own for the embedded model.
 pub fn profiles(model: &Model) -> Result<Arc<Profiles>> {
+    if is_small_world(model) {
+        let sampling = Sampling::preset("g1-fast").expect("it is one of the presets");
+        return Ok(Arc::new(Profiles::same(&GenerationConfig { max_length: MAX_TOKENS, ..GenerationConfig::of(&sampling) })));
+    }
     let folder = model.folder().filter(|_| model.kind() == "safetensors");
     Ok(Arc::new(folder.map(Profiles::read).transpose()?.unwrap_or_default()))
 }

@@ -6,7 +6,7 @@ use super::lines::{Lines, ReplyEnd};
 use super::{Format, FormatKind, Thinking};
 use crate::assets::ENGLISH_2;
 use crate::sample::Sampling;
-use crate::session::Model;
+use crate::session::{EMBEDDED, Model};
 use crate::template::Profile;
 use std::sync::Arc;
 
@@ -40,7 +40,8 @@ pub struct Seen<'a> {
     pub n_vocab: usize,
     /// The name of the model's file or folder.
     pub name: &'a str,
-    pub is_embedded: bool,
+    /// True for the embedded model and its conversions, as they read the formats of G1.
+    pub is_small_world: bool,
 }
 
 impl Seen<'_> {
@@ -49,7 +50,7 @@ impl Seen<'_> {
     }
 }
 
-/// The number of rows of the embedding table in models that the embedded model's training script makes.
+/// The number of rows of the embedding table in the models that `tests/models/train.py` trains.
 const TINY_ROWS: usize = 2048;
 
 /// The possible numbers of rows of the embedding table in models with GPT-NeoX-20B's vocabulary.
@@ -75,10 +76,10 @@ const BLANK_LINE: Known = Known { ending: ReplyEnd::BlankLine, settings: Setting
 pub const KNOWN: &[Known] = &[
     Known {
         name: "tiny",
-        about: "User: a word, Assistant: a verse; for the embedded model",
+        about: "User: a word, Assistant: a verse; for the tiny models of the project's tests",
         init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
         settings: tiny,
-        fits: |seen| seen.is_embedded || seen.n_vocab == TINY_ROWS,
+        fits: |seen| seen.n_vocab == TINY_ROWS && !seen.is_small_world,
         ..BLANK_LINE
     },
     Known {
@@ -100,8 +101,9 @@ pub const KNOWN: &[Known] = &[
     },
     Known {
         name: "g1",
-        about: "User, Assistant, replies of several paragraphs, no thought; for G1 models",
+        about: "User, Assistant, replies of several paragraphs, no thought; for G1 models and the embedded model",
         profile: Some(Profile::Fast),
+        fits: |seen| seen.is_small_world,
         ..PARAGRAPHS
     },
     Known {
@@ -136,8 +138,7 @@ pub const KNOWN: &[Known] = &[
 impl Known {
     pub fn of(model: &Model) -> &'static Known {
         let facts = model.facts();
-        let is_embedded = model.kind() == "embedded";
-        Self::seen(&Seen { n_vocab: facts.n_vocab, name: model.name(), is_embedded })
+        Self::seen(&Seen { n_vocab: facts.n_vocab, name: model.name(), is_small_world: is_small_world(model) })
     }
 
     pub fn seen(seen: &Seen<'_>) -> &'static Known {
@@ -167,6 +168,11 @@ impl Known {
     }
 }
 
+/// Returns true for the embedded model, and for a file that was converted from it and kept its name.
+pub fn is_small_world(model: &Model) -> bool {
+    model.kind() == "embedded" || model.name().starts_with(EMBEDDED)
+}
+
 /// Returns the words of a name in lower case: `rwkv7`, `g1a`, `0` and `4b` for `rwkv7-g1a-0.4b`.
 pub fn words(name: &str) -> impl Iterator<Item = String> {
     name.split(|c: char| !c.is_alphanumeric()).map(str::to_lowercase)
@@ -188,7 +194,7 @@ fn instruct() -> Settings {
     Settings { chat_len_max: 4096, avoid_repeat: String::new(), ..Settings::default() }
 }
 
-/// Returns the chat settings of the embedded tiny model: the preset `chat` with temperature 0.8.
+/// Returns the chat settings of the tests' tiny models: the preset `chat` with temperature 0.8.
 fn tiny() -> Settings {
     Settings { sampling: Sampling { temperature: 0.8, ..preset("chat") }, ..Settings::default() }
 }

@@ -6,7 +6,7 @@ use crate::chat::Message;
 use crate::template::{Glm47, Part};
 
 fn seen(name: &str, n_vocab: usize) -> &'static str {
-    Known::seen(&Seen { n_vocab, name, is_embedded: false }).name
+    Known::seen(&Seen { n_vocab, name, is_small_world: false }).name
 }
 
 fn lines(name: &str) -> Lines {
@@ -32,7 +32,7 @@ fn name_and_vocabulary_determine_the_format() {
     for (name, n_vocab, want) in cases {
         assert_eq!(seen(name, n_vocab), want, "{name}");
     }
-    assert_eq!(Known::seen(&Seen { n_vocab: 9, name: "x", is_embedded: true }).name, "tiny");
+    assert_eq!(Known::seen(&Seen { n_vocab: 2048, name: "x", is_small_world: true }).name, "g1");
 }
 
 #[test]
@@ -122,21 +122,21 @@ mod with_a_model {
     use std::path::PathBuf;
 
     fn model(source: &ModelSource) -> Model {
-        let options = Options { device: "cpu".parse().unwrap(), vocab: Some("tiny".into()), ..Default::default() };
+        let options = Options { device: "cpu".parse().unwrap(), vocab: Some("small-world".into()), ..Default::default() };
         Model::load(source, &options, &mut |_, _| ()).unwrap()
     }
 
     #[test]
     fn the_embedded_model_has_its_own() {
         let model = model(&ModelSource::Embedded);
-        assert_eq!(Format::of(&model).unwrap().name(), "tiny");
+        assert_eq!(Format::of(&model).unwrap().name(), "g1");
         assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
         let said = Format::named("chatml", &model).unwrap_err().to_string();
         assert!(said.starts_with("unknown chat format \"chatml\" for this model (chat formats: tiny, g1-think"), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
         let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();
-        assert_eq!(question.tokens, Vocab::tiny().encode(b"User: light\n\nAssistant:").unwrap());
+        assert_eq!(question.tokens, Vocab::small_world().encode(b"User: light\n\nAssistant:").unwrap());
         assert!(Question::new(&model, &format, &[]).unwrap_err().to_string().starts_with("messages: expected at least 1 message"));
     }
 
@@ -172,7 +172,7 @@ mod with_a_model {
         use crate::template::Tool;
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("model.safetensors");
-        std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"), &path).unwrap();
+        std::fs::copy(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"), &path).unwrap();
         let write = |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
         write("chat_template.jinja", "{{ messages[0].content }}");
         let model = model(&ModelSource::Path(path));
@@ -183,7 +183,7 @@ mod with_a_model {
         let format = Format::of(&model).unwrap();
         let prompt = |format: &Format, messages: &[Message]| {
             let question = Question::new(&model, format, messages).unwrap();
-            (String::from_utf8(Vocab::tiny().decode(&question.tokens)).unwrap(), question.stop_texts)
+            (String::from_utf8(Vocab::small_world().decode(&question.tokens)).unwrap(), question.stop_texts)
         };
         let light = [Message::user("light")];
         assert_eq!((format.name(), format.settings().sampling.temperature), ("template", 0.5));

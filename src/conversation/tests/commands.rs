@@ -90,7 +90,7 @@ fn a_free_generation_ends_at_its_length_with_a_whole_character() {
     assert_eq!(answer(&mut chat, "+gen x").tokens, [x; 5], "the token at the length is the last");
     script.next.lock().unwrap().clear();
     // Each byte of the character is a token. Tokens beyond the length limit complete the character.
-    let byte = |b: u8| (0..2048).find(|&id| Vocab::tiny().token(id) == [b]).unwrap();
+    let byte = |b: u8| (0..2048).find(|&id| Vocab::small_world().token(id) == [b]).unwrap();
     let rocket: Vec<u32> = "🚀".bytes().map(byte).collect();
     script.says(&[vec![x; 3], rocket.clone(), vec![x; 300]].concat());
     let answered = answer(&mut chat, "+gen x");

@@ -111,7 +111,7 @@ fn penalties_count_one_command() {
     }
     let newline = encode("\n")[0] as usize;
     let schedule = Schedule::reply(ReplyEnd::BlankLine, &Settings::default());
-    for line in ["light", "water 12 12"] {
+    for line in ["Tell me a story.", "Tell me a story about a fox 12 12"] {
         let answered = answer(&mut chat, line);
         let want = by_hand(&tokens(&chat, "chat_pre"), answered.tokens.len(), |i, logits| {
             logits[newline] += if i == 0 { BANNED } else { schedule.after(i - 1).newline };
@@ -123,7 +123,7 @@ fn penalties_count_one_command() {
         assert!(answered.tokens.len() > 5, "{answered:?}");
         assert_eq!(answer(&mut chat, "+").tokens, want, "penalties restart");
     }
-    let answered = answer(&mut chat, "+gen And it came to pass 10 10 10");
+    let answered = answer(&mut chat, "+gen Once upon a time there was a fox 10 10 10 named");
     let want = by_hand(&tokens(&chat, "gen_0"), answered.tokens.len(), |_, _| ());
     assert!(answered.tokens.len() > 5, "{answered:?}");
     assert_eq!(decode(&answered.tokens), decode(&want));
@@ -133,10 +133,12 @@ fn penalties_count_one_command() {
 fn the_random_stream_continues_from_answer_to_answer() {
     let said = |seed: &str| {
         let mut chat = bob_and_alice();
-        for (name, value) in [("preset", "chat"), ("temperature", "1.5"), ("seed", seed), ("FREE_GEN_LEN", "5"), ("CHAT_LEN_MAX", "6")] {
+        for (name, value) in
+            [("preset", "chat"), ("temperature", "1.5"), ("top_p", "1"), ("seed", seed), ("FREE_GEN_LEN", "5"), ("CHAT_LEN_MAX", "6")]
+        {
             chat.set(name, value).unwrap();
         }
-        let texts = ["light", "+", "+gen In", "++", "+"].map(|line| answer(&mut chat, line).text);
+        let texts = ["light", "+", "+gen A", "++", "+"].map(|line| answer(&mut chat, line).text);
         chat.override_next(Overrides { temperature: Some(0.2), top_p: None });
         [texts.as_slice(), &[answer(&mut chat, "+").text]].concat()
     };

@@ -67,7 +67,7 @@ fn bob_and_alice() -> Conversation {
 }
 
 fn encode(text: &str) -> Vec<u32> {
-    Vocab::tiny().encode(text.as_bytes()).unwrap()
+    Vocab::small_world().encode(text.as_bytes()).unwrap()
 }
 
 /// Returns the tokens of texts that are encoded separately.
@@ -76,7 +76,7 @@ fn encoded(texts: &[&str]) -> Vec<u32> {
 }
 
 fn decode(tokens: &[u32]) -> String {
-    String::from_utf8(Vocab::tiny().decode(tokens)).unwrap()
+    String::from_utf8(Vocab::small_world().decode(tokens)).unwrap()
 }
 
 /// The tokens that the model must sample next, and the model's unchanged logits before each sampled token.

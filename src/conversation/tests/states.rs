@@ -6,7 +6,9 @@ use super::*;
 fn returning_to_a_state_is_exact_to_the_bit() {
     let mut chat = bob_and_alice();
     chat.set("preset", "chat").unwrap();
-    chat.set("FREE_GEN_LEN", "8").unwrap();
+    for (name, value) in [("temperature", "3"), ("top_p", "1"), ("FREE_GEN_LEN", "8")] {
+        chat.set(name, value).unwrap();
+    }
     let script = Script::of(&mut chat);
     let first_logits = |script: &Script| script.seen().swap_remove(0);
     let init = exported(&mut chat, "chat_init");

@@ -31,7 +31,8 @@ fn a_demanded_call_parses() {
     let (mut units, mut n_done) = (std::collections::BTreeSet::new(), 0);
     while n_done < n_seeds {
         let n = (n_seeds - n_done).min(8);
-        let generation = engine.submit(Request { n, close: Some(false), ..ask("w").set("seed", n_done).set("temperature", 2) }).unwrap();
+        let generation =
+            engine.submit(Request { n, close: Some(false), ..ask("w").set("seed", n_done).set("temperature", 2).set("top_p", 1) }).unwrap();
         for done in generation.wait().unwrap() {
             assert_eq!((done.calls.len(), done.text.as_str(), done.complete), (1, "", Some(true)), "{done:?}");
             assert_eq!((done.calls[0].name.as_str(), done.finish), ("w", Finish::Eos));

@@ -238,7 +238,7 @@ fn a_cached_prefix_is_not_prefilled_again() {
     let engine = Engine::start(&model, EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let vocab = model.vocab().unwrap();
     let start = vocab.encode_prompt(b"In the beginning God created the heaven").unwrap();
-    let ask = |tokens: &[u32], n: usize| Request::tokens(tokens).max_tokens(n).set("seed", 7);
+    let ask = |tokens: &[u32], n: usize| Request { ignore_eos: Some(true), ..Request::tokens(tokens).max_tokens(n).set("seed", 7) };
     let off = |request: Request| Request { no_cache: true, ..request };
     let (cached, first) = asked(&engine, &ask(&start, 8));
     assert_eq!(cached, 0);

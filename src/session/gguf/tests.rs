@@ -9,7 +9,7 @@ use std::path::PathBuf;
 
 fn models() -> [(Checkpoint, Vocab); 3] {
     let file = |name: &str| Checkpoint::open(&PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/models")).join(name)).unwrap();
-    [(embedded().unwrap(), Vocab::tiny()), (file("tiny-rwkv6.safetensors"), Vocab::tiny()), (file("tiny-glm4"), Vocab::tiny())]
+    [(embedded().unwrap(), Vocab::small_world()), (file("tiny-rwkv6.safetensors"), Vocab::tiny()), (file("tiny-glm4"), Vocab::tiny())]
 }
 
 /// Loads a file on the CPU with F32 floats and returns the model and the logits after each token of a text.

@@ -178,7 +178,7 @@ pub type Change<'a> = &'a dyn Fn(&str, &View) -> Option<(DType, Vec<u8>)>;
 /// Returns the embedded model as a GGUF file without a vocabulary. `change` applies to each tensor.
 #[cfg(feature = "embedded-model")]
 pub fn tiny_gguf(change: Change) -> Gguf {
-    let bytes = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/tiny-rwkv7.safetensors"));
+    let bytes = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
     let model = crate::weights::Checkpoint::from_static("tiny", bytes).unwrap();
     // In block 0, the converter writes other tensors under the names of v0 to v2.
     let names = model.names().filter(|name| !["v0", "v1", "v2"].iter().any(|v| *name == format!("blocks.0.att.{v}")));

@@ -12,7 +12,7 @@ const here = import.meta.dirname;
 const web = join(here, '../..');
 export const page = join(web, '../server/page');
 /** The package of `tools/web.sh`, if it is built. */
-export const real = existsSync(join(web, 'pkg/wingbeat_bg.wasm')) && existsSync(join(web, 'pkg-tiny/tiny-rwkv7.safetensors'));
+export const real = existsSync(join(web, 'pkg/wingbeat_bg.wasm')) && existsSync(join(web, 'pkg-tiny/small-world.safetensors'));
 
 /** A folder for the files of a test run. */
 export const scratch = mkdtempSync(join(tmpdir(), 'wingbeat-demo-'));
@@ -125,7 +125,7 @@ export const inChat = (page) => page.waitForSelector('body[data-view="chat"] #in
 
 /** Loads the tiny model and waits for the chat. */
 export const loadTiny = async (page) => {
-  await page.click('[data-id="tiny-rwkv7"]');
+  await page.click('[data-id="small-world"]');
   await inChat(page);
 };
 

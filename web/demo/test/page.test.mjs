@@ -28,23 +28,23 @@ check('the list names sizes and licences, and the keyboard loads a model', {}, a
   assert.ok(rows.length >= 3);
   for (const row of rows) assert.match(row, /(MB|GB) · licence \S+/);
   await page.keyboard.press('Tab');
-  assert.equal(await focused(page), 'Load Tiny RWKV-7');
+  assert.equal(await focused(page), 'Load Small world');
   await page.keyboard.press('Enter');
   await inChat(page);
   // on a touch screen, a focused field would open the keyboard
   await page.waitForFunction(() => document.activeElement?.id === (matchMedia('(hover: hover)').matches ? 'input' : 'title'));
   const [{ files, quant, device }] = await calls(page);
-  assert.deepEqual(files.map(({ name }) => name), ['tiny-rwkv7.safetensors', 'vocab.txt']);
-  assert.match(files[0].url, /\/some\/deep\/folder\/models\/tiny\/tiny-rwkv7\.safetensors$/);
+  assert.deepEqual(files.map(({ name }) => name), ['small-world.safetensors', 'vocab.txt']);
+  assert.match(files[0].url, /\/some\/deep\/folder\/models\/tiny\/small-world\.safetensors$/);
   assert.deepEqual([quant, device], ['', 'auto']);
-  assert.match(await ask(page, 'apples'), /You wrote “apples”\. The engine is tiny-rwkv7/);
+  assert.match(await ask(page, 'apples'), /You wrote “apples”\. The engine is small-world/);
   await page.click('article.assistant [aria-haspopup=menu]');
   await see(page, '.figures', /\d+ tokens.*prompt 5, 2 cached.*100\.0 tokens\/s/s);
   await page.keyboard.press('Escape');
   await see(page, '#model-facts', /^2M f16 · Test GPU$/);
   await page.click('#aside-open');
-  await see(page, '.speed', /tokens\/s on average.*Tiny RWKV-7 · f16 · on Test GPU/s);
-  await see(page, '#spoken', /Tiny RWKV-7 is loaded/);
+  await see(page, '.speed', /tokens\/s on average.*Small world · f16 · on Test GPU/s);
+  await see(page, '#spoken', /Small world is loaded/);
   assert.deepEqual(Object.keys(await page.evaluate(() => fake.requests[0])).sort(), ['messages', 'return_progress']);
 });
 
@@ -54,11 +54,11 @@ check('a browser without WebGPU says so, and the CPU is left', { fake: { check: 
   await page.select('#start-device', 'cpu');
   await loadTiny(page);
   assert.equal((await calls(page))[0].device, 'cpu');
-  assert.match(await page.$eval('#device', (element) => element.textContent), /Tiny RWKV-7 · f16 · on the CPU/);
+  assert.match(await page.$eval('#device', (element) => element.textContent), /Small world · f16 · on the CPU/);
 });
 
 check('a load shows bytes, rate, time and stages, and tells them to screen readers', { fake: slow }, async ({ page }) => {
-  await page.click('[data-id="tiny-rwkv7"]');
+  await page.click('[data-id="small-world"]');
   assert.equal(await focused(page), 'start-cancel');
   await see(page, '[data-stage="check"]', /Test of the GPU\s*(compares it with the CPU|done)/);
   await see(page, '[data-stage="download"]', /\d+\.\d MB of 40\.0 MB · 8\.0 MB\/s · about \d s left/);
@@ -74,11 +74,11 @@ check('a load shows bytes, rate, time and stages, and tells them to screen reade
 
 check('cancelling returns to the choice at once, by button and by Escape', { fake: { ...slow, isDeaf: true } }, async ({ page }) => {
   for (const stop of [() => page.click('#start-cancel'), () => page.keyboard.press('Escape')]) {
-    await page.click('[data-id="tiny-rwkv7"]');
+    await page.click('[data-id="small-world"]');
     await see(page, '[data-stage="download"]', /MB/);
     await stop();
     await page.waitForSelector('#start-choice', { visible: true });
-    assert.equal(await focused(page), 'Load Tiny RWKV-7');
+    assert.equal(await focused(page), 'Load Small world');
     assert.ok(await page.$eval('#start-error', (box) => box.hidden));
   }
   await see(page, '#spoken', /The load was cancelled/);
@@ -194,7 +194,7 @@ check('states are saved, downloaded, kept over a reload, begun from, and uploade
   await page.click('#states-open');
   await page.type('#state-name', 'mine');
   await page.click('#state-save button');
-  await see(page, '#state-list', /mine\s+5 tokens · 4\.0 KB · .* · Tiny RWKV-7/);
+  await see(page, '#state-list', /mine\s+5 tokens · 4\.0 KB · .* · Small world/);
   await page.click('[aria-label="Download mine"]');
   for (let i = 0; i < 100 && !readdirSync(downloads).includes('mine.state'); i += 1) await new Promise((done) => setTimeout(done, 50));
   assert.equal(readFileSync(join(downloads, 'mine.state'), 'utf8'), 'state mine');

@@ -99,9 +99,9 @@ def tool_document(r: random.Random) -> Document:
 def document(r: random.Random) -> Document:
     """Returns a document of any kind."""
     kind = r.random()
-    if kind < 0.13:
+    if kind < 0.09:
         return story_document(r)
-    if kind < 0.19:
+    if kind < 0.20:
         return tool_document(r)
     if kind < 0.56:
         turns = new_chat(r)
@@ -112,7 +112,7 @@ def document(r: random.Random) -> Document:
     else:
         turns = [story_request(r)[0]]
     system = ""
-    if r.random() < 0.10:
+    if r.random() < 0.14:
         system, turns = with_system(r, turns)
     return chat_document(r, turns, system)
 

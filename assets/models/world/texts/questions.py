@@ -335,7 +335,7 @@ def record(r: random.Random) -> Turn:
 
 # The kinds of questions and their weights.
 KINDS: Kinds = [
-    (sums, 13), (opposite, 6), (colour, 6), (calendar, 8), (counting, 6), (animal, 10), (group, 7), (record, 8), (small_talk, 8), (unknown, 7),
+    (sums, 12), (opposite, 11), (colour, 9), (calendar, 6), (counting, 5), (animal, 10), (group, 8), (record, 7), (small_talk, 13), (unknown, 6),
 ]  # fmt: skip
 
 
