@@ -104,7 +104,8 @@ fn escapes_are_replaced_on_request_and_hinted_at_without() {
     // a text from a file or a pipe is used without unescaping, and no hint is printed
     assert!(stderr(&feed(&["tokenize"], br"a\nb")).is_empty());
 
-    let stopped = run(&["generate", "-e", "User: Tell me a story.\\n\\nAssistant:", "--temp", "0", "-n", "40", "--stop", r",\x20a", "--json"]);
+    let stopped =
+        run(&["generate", "-e", "User: Tell me a story.\\n\\nAssistant:", "--temp", "0", "-n", "40", "--stop", r",\x20a", "--json"]);
     assert_eq!(json(&stopped)["finish"], "stop");
     let literal = run(&["generate", "x", "--stop", r"\n", "-n", "1"]);
     assert!(stderr(&literal).contains("--stop contains a backslash and an n"), "{}", stderr(&literal));
@@ -233,10 +234,14 @@ fn help_shows_the_basics_and_help_all_the_rest() {
 fn completions_know_presets_devices_and_formats() {
     let script = |shell: &str| stdout(&run(&["completions", shell]));
     let [bash, zsh, fish] = ["bash", "zsh", "fish"].map(script);
-    for words in ["auto cpu gpu gpu:0 gpu:1", "pip demo chat", "i8 i4 nf4", "world small-world tiny", "auto vulkan metal dx12 gl", "g1-think"] {
+    for words in
+        ["auto cpu gpu gpu:0 gpu:1", "pip demo chat", "i8 i4 nf4", "world small-world tiny", "auto vulkan metal dx12 gl", "g1-think"]
+    {
         assert!(bash.contains(words), "bash: {words}");
     }
-    for words in [":DEVICE:(auto cpu gpu gpu\\:0 gpu\\:1)", "greedy\\:", "i8 i4 nf4", "compadd -- world small-world tiny; _files", "g1-think"] {
+    for words in
+        [":DEVICE:(auto cpu gpu gpu\\:0 gpu\\:1)", "greedy\\:", "i8 i4 nf4", "compadd -- world small-world tiny; _files", "g1-think"]
+    {
         assert!(zsh.contains(words), "zsh: {words}");
     }
     for words in ["-l device", "gpu:1\\t", "greedy\\t", "i4-mixed\\t", "-r -F -a \"world", "g1-think\\t"] {
