@@ -32,7 +32,7 @@ trap 'rm -rf "$folder"' EXIT
 
 # lengths of prompts and texts vary without a common period
 jq -nc --argjson n "$prompts" --argjson most "$tokens" '
-  ["light", "And it came to pass", "the king of the land said unto them", "wisdom", "In the beginning", "gold and silver"] as $words
+  ["the fox", "One day in spring", "a girl named Rosa lived in the valley", "berries", "Once upon a time", "bread and honey"] as $words
   | range($n) as $i
   | {id: $i, prompt: ([range(1 + $i % 5) | $words[($i + .) % 6]] | join(", ")),
      max_tokens: ([1, ($most / 4 | floor)] | max | . + ($i * 7) % ($most - . + 1)), ignore_eos: true}

@@ -69,7 +69,7 @@ def on_ray(n: int) -> float:
 
 
 def first_token(port: int) -> float:
-    body = {"messages": [{"role": "user", "content": "light"}], "max_tokens": 2, "stream": True, "ignore_eos": True, "no_cache": True}
+    body = {"messages": [{"role": "user", "content": "Tell me a story."}], "max_tokens": 2, "stream": True, "ignore_eos": True, "no_cache": True}
     connection = http.client.HTTPConnection("127.0.0.1", port)
     began = time.perf_counter()
     connection.request("POST", "/v1/chat/completions", json.dumps(body), {"content-type": "application/json"})

@@ -1,5 +1,4 @@
-//! Tests all tiny models except the embedded model: chunks, slots, forks, state files, weight formats, large activations. The tests of the embedded
-//! model are in `session.rs`.
+//! Tests all tiny models except RWKV-7: chunks, slots, forks, state files, weight formats, large activations. The tests of RWKV-7 are in `session.rs`.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, runs_all, score};
 use std::path::Path;
@@ -10,7 +9,7 @@ use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session,
 use wingbeat::low_level::tape::{Capacity, Caps, Class, Run, Step, Tape};
 use wingbeat::low_level::weights::{Checkpoint, write_safetensors};
 
-/// Returns every pair of a device and a tiny model, without the embedded model.
+/// Returns every pair of a device and a tiny model, without RWKV-7.
 fn siblings() -> impl Iterator<Item = (&'static Tiny, &'static str)> {
     goldens().filter(|t| t.name != "rwkv7").flat_map(|t| devices().iter().map(move |d| (t, *d)))
 }

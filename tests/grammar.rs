@@ -19,7 +19,7 @@ word   ::= [a-z]{1,4} "'"?
 number ::= "-"? ("0" | [1-9] [0-9]{0,3})
 "#;
 
-/// Generates `n_seeds` texts with the embedded model, one per seed. Returns each text and its finish reason.
+/// Generates `n_seeds` texts with the tiny RWKV-7, one per seed. Returns each text and its finish reason.
 fn texts(grammar: &Grammar, n_seeds: u64, max_tokens: usize) -> Vec<(String, Finish)> {
     let model = tiny(&options("cpu"));
     let pieces = Pieces::new(model.vocab().unwrap(), model.facts().n_vocab).unwrap();

@@ -20,7 +20,7 @@ fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::er
     found
 }
 
-/// Loads the embedded model with `eps` as its `group_norm_eps`. `None` keeps the model's own value. All steps round in the same way, for any number
+/// Loads the tiny RWKV-7 with `eps` as its `group_norm_eps`. `None` keeps the model's own value. All steps round in the same way, for any number
 /// of tokens.
 fn with_eps(eps: Option<f32>) -> Model {
     let mut options = options("cpu");

@@ -1,4 +1,4 @@
-//! Tests slots, chunks, forks and state files of the embedded model on every device of this machine.
+//! Tests slots, chunks, forks and state files of the tiny RWKV-7 on every device of this machine.
 
 mod streams;
 
@@ -14,7 +14,7 @@ fn prompt(n: usize, seed: usize) -> Vec<u32> {
     golden().prompt(n, seed)
 }
 
-/// Returns the embedded model on every device. The first adapter also gets models with GPU kernels and with split matrices.
+/// Returns the tiny RWKV-7 on every device. The first adapter also gets models with GPU kernels and with split matrices.
 fn models(change: impl Fn(&mut Options)) -> Vec<(String, Model)> {
     let mut models = Vec::new();
     for device in devices() {

@@ -56,9 +56,9 @@ Examples:
 The chat format sets the sampling defaults:
   world, raven, instruct  preset chat (from ChatRWKV): temperature 1.2, top-p 0.5,
                           presence and frequency penalty 0.4
-  tiny                    preset chat with temperature 0.8
   g1-think, g1-fast       the model's generation_config.json, else the preset of that name
   g1                      preset g1: top-p 0.5, top-k 100
+  g1 (embedded model)     preset g1-fast, also with thoughts and tools
   template (GLM)          the model's generation_config.json, else preset glm
 
 In the chat, /help lists the commands and /set lists the settings. docs/chat.md explains both.";

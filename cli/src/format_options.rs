@@ -10,7 +10,7 @@ pub struct FormatArgs {
     /// Chat format, which turns messages into a prompt: world, raven, instruct, g1, g1-think, g1-fast, template, … [default: detected from the model]
     #[arg(long, value_name = "NAME", value_parser = names(), ignore_case = true, hide_possible_values = true, help_heading = "Chat")]
     format: Option<String>,
-    /// How an RWKV-7 G1 model thinks before an answer: off (the prompt has no thought), fast (the prompt has an empty thought; better answers than off), on (a thought of any length), short or long (the prompt asks for a short or long thought) [default: on]
+    /// How an RWKV-7 G1 model, GLM-4.7-Flash or the embedded model thinks before an answer: off (the prompt has no thought), fast (the prompt has an empty thought; better answers than off), on (a thought of any length), short or long (the prompt asks for a short or long thought) [default: on; for the embedded model off]
     #[arg(long, value_name = "HOW", value_parser = PossibleValuesParser::new(Thinking::names()), hide_possible_values = true, help_heading = "Chat")]
     thinking: Option<String>,
     /// Begin the prompt with token 0 (<|endoftext|>). Only for RWKV-7 G1 models, whose official template has this option as `rwkv_add_bos`

@@ -22,7 +22,7 @@ const EXAMPLES: &str = "\
 Examples:
   wingbeat tokenize --vocab world \"Hello, world\"
   wingbeat tokenize -m model.pth -f prompt.txt --pretty
-  echo -n \"in the beginning\" | wingbeat tokenize --json";
+  echo -n \"once upon a time\" | wingbeat tokenize --json";
 
 /// Split a text into token ids
 #[derive(clap::Args)]

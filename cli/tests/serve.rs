@@ -208,7 +208,7 @@ fn a_restarted_server_continues_from_files() {
     let folder = tempfile::tempdir().unwrap();
     let (states, cache) = (folder.path().join("states"), folder.path().join("cache"));
     let start = || Program::start(&["--states", states.to_str().unwrap(), "--cache-folder", cache.to_str().unwrap()], &[]);
-    let long = "Tell me a story about a fox.: and there was light. ".repeat(40);
+    let long = "Tell me a story about a fox. ".repeat(40);
     let ask = |program: &Program, seed: u64| {
         let messages = json!([{"role": "user", "content": long}]);
         post(program, "/v1/chat/completions", &json!({"messages": messages, "session_id": "s", "max_tokens": 6, "seed": seed}))

@@ -54,7 +54,7 @@ class Model:
 
     @classmethod
     def embedded(cls, *, progress: _progress.Progress | bool | None = None, **options: Unpack[Options]) -> Self:
-        """Loads the tiny model that the package contains."""
+        """Loads `small-world`, the model of 2 million parameters that the package contains."""
         model = cls.__new__(cls)
         model._open("embedded", "", False, progress, options)
         return model

@@ -10,7 +10,7 @@ const EXAMPLES = [
   'Solve x² − 5x + 6 = 0 step by step.',
 ];
 
-// the embedded model has 2 million parameters
+// a smaller model is the embedded one, with 2 million parameters
 const TINY = 10_000_000;
 const TINY_EXAMPLES = ['Tell me a story about a fox.', 'What is 7 plus 6?', 'What is the opposite of hot?', 'Give me a record of a cat as JSON.'];
 

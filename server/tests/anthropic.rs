@@ -118,7 +118,7 @@ fn thoughts_are_blocks() {
     assert_eq!(message["content"][0]["type"], "thinking", "{message}");
     let message = both(&server, json!({"format": "g1", "thinking": {"type": "disabled"}, "max_tokens": 9}));
     assert_eq!(message["content"][0]["type"], "text", "{message}");
-    // The format of the embedded model has no thoughts.
+    // The format `tiny` has no thoughts.
     both(&server, json!({"thinking": enabled}));
 }
 

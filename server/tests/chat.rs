@@ -57,7 +57,7 @@ fn several_answers_and_a_schema() {
 fn usage_counts_the_tokens_of_the_thought() {
     let server = Server::start();
     let ask = |more: Value| with(with(ask("a"), json!({"format": "g1", "max_tokens": 9})), more);
-    // The embedded model does not end its thought.
+    // The tiny RWKV-7 does not end its thought.
     for (more, want) in [(json!({"thinking": "off"}), 0), (json!({"thinking": "on"}), 9)] {
         let answer = server.post("/v1/chat/completions", &ask(more.clone())).ok();
         let n = answer["usage"]["completion_tokens_details"]["reasoning_tokens"].as_u64().unwrap();

@@ -1,4 +1,4 @@
-//! Tests of the server with the embedded model on the CPU: endpoints, states, keys, limits, the end.
+//! Tests of the server with the tiny RWKV-7 on the CPU: endpoints, states, keys, limits, the end.
 
 mod anthropic;
 mod cases;

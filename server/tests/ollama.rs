@@ -120,7 +120,7 @@ fn models_are_described() {
     let shown = server.post("/api/show", &json!({"model": "tiny"})).ok();
     assert_eq!(shown["model_info"]["general.architecture"], "rwkv7");
     let has = |name: &str| shown["capabilities"].as_array().unwrap().contains(&json!(name));
-    // Tools work with every format; the embedded model's has no thoughts.
+    // Tools work with every format; the format `tiny` has no thoughts.
     assert!(has("completion") && has("tools") && !has("thinking"), "{shown}");
     assert!(server.get("/api/version").ok()["version"].is_string());
     // Ollama's clients ask for the root; browsers ask for HTML.

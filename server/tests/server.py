@@ -47,7 +47,7 @@ class Answer:
 
 
 class Server:
-    """A running `wingbeat serve` with the embedded model on the CPU."""
+    """A running `wingbeat serve` on the CPU, with the embedded model unless the flags name another."""
 
     def __init__(self, *flags, env=None, wait=True):
         command = [BINARY, "serve", "--port", "0", "--device", "cpu", *map(str, flags)]

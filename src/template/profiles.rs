@@ -46,7 +46,7 @@ impl Profiles {
         Ok(Profiles(found))
     }
 
-    /// Returns profiles with equal settings.
+    /// Returns all profiles, each with these settings.
     pub fn same(settings: &GenerationConfig) -> Profiles {
         Profiles(ALL.map(|(profile, ..)| (profile, settings.clone())).into())
     }

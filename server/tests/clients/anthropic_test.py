@@ -14,7 +14,7 @@ from server import Server, equal, text_and_vectors  # noqa: E402
 
 LIGHT = [{"role": "user", "content": "light"}]
 SEED = {"seed": 1}
-# A format that has tools and thoughts; the format of the embedded model has none.
+# A format that has tools and thoughts; the format `tiny` has none.
 G1 = {"seed": 1, "format": "g1"}
 WEATHER = {
     "name": "weather",

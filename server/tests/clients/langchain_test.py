@@ -34,7 +34,7 @@ class Thing(pydantic.BaseModel):
     good: bool
 
 
-# A format that has tools; the format of the embedded model has none.
+# A format that has tools; the format `tiny` has none.
 G1 = {"extra_body": {"format": "g1"}}
 
 

@@ -16,7 +16,7 @@ from server import Server, equal, text_and_vectors  # noqa: E402
 
 LIGHT = [{"role": "user", "content": "light"}]
 SHORT = {"seed": 1, "num_predict": 12}
-# A format that has tools and thoughts; the format of the embedded model has none.
+# A format that has tools and thoughts; the format `tiny` has none.
 G1 = {"seed": 1, "num_predict": 120, "format": "g1"}
 
 

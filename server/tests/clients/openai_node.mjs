@@ -66,7 +66,7 @@ const checks = {
     expect(typeof good === "boolean", "answer of a schema", "a boolean", good);
   },
   async calls() {
-    // A format that has tools; the format of the embedded model has none.
+    // A format that has tools; the format `tiny` has none.
     const format = "g1";
     const done = await chat({ tools, tool_choice: "required", max_tokens: 100, format });
     const [call] = done.choices[0].message.tool_calls;

@@ -22,8 +22,8 @@ pub const G1_FORMATS: [(&str, &str, Style); 3] = [
 /// A variable that every G1 template mentions, and no other template does. So a template that mentions the variable is treated as G1's.
 const VARIABLE: &str = "rwkv_generation_prompt";
 
-/// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors, and
-/// settings of its own for the embedded model.
+/// Reads the generation settings in the model's folder. Returns empty settings if the model has no folder or its files are not safetensors. For the
+/// embedded model, returns the preset `g1-fast` for all kinds of answers.
 pub fn profiles(model: &Model) -> Result<Arc<Profiles>> {
     if is_small_world(model) {
         let sampling = Sampling::preset("g1-fast").expect("it is one of the presets");

@@ -40,7 +40,7 @@ pub struct Seen<'a> {
     pub n_vocab: usize,
     /// The name of the model's file or folder.
     pub name: &'a str,
-    /// True for the embedded model and its conversions, as they read the formats of G1.
+    /// True for the embedded model and for files converted from it, which were trained on G1's formats.
     pub is_small_world: bool,
 }
 
@@ -74,14 +74,6 @@ const PARAGRAPHS: Known = Known {
 const BLANK_LINE: Known = Known { ending: ReplyEnd::BlankLine, settings: Settings::default, ..PARAGRAPHS };
 
 pub const KNOWN: &[Known] = &[
-    Known {
-        name: "tiny",
-        about: "User: a word, Assistant: a verse; for the tiny models of the project's tests",
-        init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
-        settings: tiny,
-        fits: |seen| seen.n_vocab == TINY_ROWS && !seen.is_small_world,
-        ..BLANK_LINE
-    },
     Known {
         name: "g1-think",
         about: "User, Assistant, a thought in <think> tags before each reply; for G1 models",
@@ -122,6 +114,14 @@ pub const KNOWN: &[Known] = &[
         bot: "Alice",
         init_prompt: Init::TwoFriends,
         fits: |seen| seen.is_called(|word| word == "raven") || PILE_ROWS.contains(&seen.n_vocab),
+        ..BLANK_LINE
+    },
+    Known {
+        name: "tiny",
+        about: "User: a word, Assistant: a verse; for the tiny models of the project's tests",
+        init_prompt: Init::Text("User: light\n\nAssistant: And God said, Let there be light: and there was light."),
+        settings: tiny,
+        fits: |seen| seen.n_vocab == TINY_ROWS && !seen.is_small_world,
         ..BLANK_LINE
     },
     Known {
@@ -170,7 +170,7 @@ impl Known {
 
 /// Returns true for the embedded model, and for a file that was converted from it and kept its name.
 pub fn is_small_world(model: &Model) -> bool {
-    model.kind() == "embedded" || model.name().starts_with(EMBEDDED)
+    model.kind() == "embedded" || model.name().starts_with(EMBEDDED) && model.facts().n_vocab == TINY_ROWS
 }
 
 /// Returns the words of a name in lower case: `rwkv7`, `g1a`, `0` and `4b` for `rwkv7-g1a-0.4b`.

@@ -40,7 +40,7 @@ fn formats_have_names_and_settings() {
     let names = Format::names();
     assert_eq!(
         names.iter().map(|(name, _)| *name).collect::<Vec<_>>(),
-        ["tiny", "g1-think", "g1-fast", "g1", "instruct", "raven", "world", "g1-bot", "g1-tools", "g1-tools-short", "template"]
+        ["g1-think", "g1-fast", "g1", "instruct", "raven", "tiny", "world", "g1-bot", "g1-tools", "g1-tools-short", "template"]
     );
     assert!(names.iter().all(|(_, about)| !about.is_empty() && !about.contains('\n')));
     for known in KNOWN {
@@ -50,7 +50,7 @@ fn formats_have_names_and_settings() {
         let first = &lines(known.name).init_prompt;
         assert!(first.is_empty() || first.contains(&format!("\n\n{}: ", format.bot())), "{}", known.name);
     }
-    assert_eq!(KNOWN[5].format().settings(), Settings::default());
+    assert_eq!(KNOWN[4].format().settings(), Settings::default());
     for name in ["g1-think", "g1-fast", "g1"] {
         let known = KNOWN.iter().find(|known| known.name == name).unwrap();
         assert_eq!(known.format().settings().sampling, crate::sample::Sampling::preset(name).unwrap());
@@ -102,7 +102,7 @@ fn file(user: &str, bot: &str) -> InitialPrompt {
 
 #[test]
 fn a_prompt_file_changes_names_and_how_replies_end() {
-    let g1 = KNOWN[1].format();
+    let g1 = KNOWN[0].format();
     let same = g1.clone().with_prompt(&file("User", "Assistant")).unwrap();
     assert_eq!(same.lines().unwrap(), &Lines { init_prompt: "\nx\n\n".into(), ..lines("g1-think") });
     let other = g1.with_prompt(&file("Bob", "Alice")).unwrap();
@@ -132,7 +132,7 @@ mod with_a_model {
         assert_eq!(Format::of(&model).unwrap().name(), "g1");
         assert_eq!(Format::named("G1-Think", &model).unwrap().name(), "g1-think");
         let said = Format::named("chatml", &model).unwrap_err().to_string();
-        assert!(said.starts_with("unknown chat format \"chatml\" for this model (chat formats: tiny, g1-think"), "{said}");
+        assert!(said.starts_with("unknown chat format \"chatml\" for this model (chat formats: g1-think"), "{said}");
         assert!(Format::named("template", &model).is_err());
         let format = Format::named("world", &model).unwrap();
         let question = Question::new(&model, &format, &[Message::user("light")]).unwrap();

@@ -18,7 +18,7 @@ fn chat(version: Version) -> Option<Conversation> {
     messages.template = Arc::new(Glm4(version));
     let settings = format.settings();
     let refused = Conversation::new(&model, format.clone(), settings.clone(), Box::new(|_, _| ())).err().unwrap().to_string();
-    assert!(refused.contains("no special token [gMASK]"), "the tiny model's own vocabulary has no special tokens: {refused}");
+    assert!(refused.contains("no special token [gMASK]"), "the embedded model's own vocabulary has no special tokens: {refused}");
     Some(in_messages(&model, format, settings))
 }
 

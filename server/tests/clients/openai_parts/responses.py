@@ -6,7 +6,7 @@ from server import equal
 from .shared import client, refused
 
 SHORT = {"model": "tiny", "max_output_tokens": 12, "temperature": 0}
-# A format that has tools; the format of the embedded model has none.
+# A format that has tools; the format `tiny` has none.
 G1 = {"format": "g1"}
 
 

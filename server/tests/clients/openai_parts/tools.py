@@ -17,7 +17,7 @@ ASKED = [{"role": "user", "content": "Weather in Rome?"}]
 
 
 def chat(**more):
-    """Asks in a format that has tools; the format of the embedded model has none."""
+    """Asks in a format that has tools; the format `tiny` has none."""
     return shared.chat(**{**more, "extra_body": {"format": "g1"}})
 
 
