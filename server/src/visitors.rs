@@ -150,7 +150,7 @@ mod tests {
         for _ in 0..4 {
             places.push(visitors.clone().enter().await);
         }
-        // The first has shown a key, and the second waits for a response.
+        // The first connection has shown a key, and the second waits for a response.
         places[0].visitor.show_key();
         let open = places[1].visitor.begin();
         let (third, fourth) = (places[2].visitor.clone(), places[3].visitor.clone());
@@ -163,7 +163,7 @@ mod tests {
         fourth.asked_to_leave().await;
         drop(places.pop());
         drop(entering.await.unwrap());
-        // Nobody else may be asked until the response is complete.
+        // When all other connections have shown a key, none may be asked to leave until the response on the second connection is complete.
         fifth.visitor.show_key();
         let sixth = visitors.clone().enter().await;
         sixth.visitor.show_key();

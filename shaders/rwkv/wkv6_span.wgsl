@@ -32,7 +32,7 @@ fn diagonal(lane: u32) -> Pair { return 0.0; }
 
 fn keep(at: u32, sum: Pair) { left[at] = sum; }
 
-// Computes the lane's column of Q and the lane's row of Y.
+// Computes and stores the lane's column of Q and the lane's row of Y. Also stores what the next state needs: the lane's column of k D and P[SPAN].
 fn finish(span: Span, head: u32, lane: u32) {
     var v: array<f32, SPAN>;
     var out: array<f32, SPAN>;

@@ -54,7 +54,8 @@ fn keep(at: u32, sum: Pair) {
     right[at] = sum.zw;
 }
 
-// Computes the lane's columns of W and Q and the lane's rows of X and Y.
+// Computes and stores the lane's columns of W and Q and the lane's rows of X and Y. Also stores what the next state needs: the lane's column of
+// b D, k D and P[SPAN].
 fn finish(span: Span, head: u32, lane: u32) {
     var v: array<f32, SPAN>;
     var x: array<f32, SPAN>;

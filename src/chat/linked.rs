@@ -12,7 +12,8 @@ pub struct LinkedMessage {
     pub message: Message,
     /// The id of a call, or of the call to which a result belongs. `None` or empty if the client gives no id.
     pub id: Option<String>,
-    /// The number of the client's message, from 0.
+    /// The index of the client's message in the client's list, for errors. A client's message with several calls or results becomes several messages
+    /// with the same index.
     pub from: usize,
 }
 

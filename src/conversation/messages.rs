@@ -23,7 +23,8 @@ use std::sync::Arc;
 pub struct InMessages {
     /// The conversation's entries in the engine's prefix cache.
     space: Arc<Space>,
-    /// The tokens of the conversation's newest cache entry. The next prompts begin with these tokens.
+    /// The tokens of the conversation's newest entry in the prefix cache. [`save`](Mode::save) writes the state after them. For RWKV, they end where
+    /// the next prompt can differ: it has the answer in place of the beginning of a thought.
     stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,

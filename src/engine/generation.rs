@@ -26,7 +26,7 @@ pub struct Generation {
 }
 
 impl Generation {
-    /// Returns the number of tokens of the request: of its prompt, or of all its texts.
+    /// Returns the number of input tokens: the tokens of the prompt or, if the request asks for vectors, classes or scores, of all texts together.
     pub fn n_tokens(&self) -> usize {
         self.n_tokens
     }

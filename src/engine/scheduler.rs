@@ -389,7 +389,8 @@ impl Scheduler {
         state.stats.running = self.begun().count() + self.saving.len();
         state.stats.paused = self.begun().filter(|(_, request)| request.is_paused).count();
         state.stats.swapped = self.batcher.swapped().map(|(_, n_slots)| n_slots).sum();
-        // The additional slots for the cache do not count.
+        // A slot with a cache entry counts as free, because it runs no continuation. The `n_idle` additional slots do not count: `stats.slots` does
+        // not contain them, either.
         state.stats.free_slots = (self.batcher.n_free() + self.cache.n_on_device()).saturating_sub(self.n_idle);
         (state.stats.cached, state.stats.pinned, state.stats.drawn) = (self.cache.len(), self.cache.n_pinned(), self.n_drawn);
         (state.stats.drafted, state.stats.accepted) = self.batcher.n_guessed();

@@ -182,8 +182,8 @@ mod four {
         }
     }
 
-    /// Returns for each code the place of its bits in the lane. The plane of `n` bits begins at byte `plane` of a unit. Of two codes, code `only` gets the
-    /// place and the other code 128, for which the shuffle returns 0. With `only` = 2, each code gets its place.
+    /// Returns for each code the place of its bits in the lane. The plane of `n` bits begins at byte `plane` of a unit. Of each pair of codes, code
+    /// `only` gets the place and the other code 128, for which the shuffle returns 0. With `only` = 2, each code gets its place.
     pub const fn places(bits: usize, plane: usize, n: usize, only: usize) -> [u8; 32] {
         let (mut places, mut i) = ([0x80; 32], 0);
         while i < 32 {
@@ -201,7 +201,7 @@ mod four {
         unsafe { _mm256_shuffle_epi8(units, _mm256_loadu_si256(places.as_ptr().cast())) }
     }
 
-    /// Returns codes of four bits. In `places`, the first code of each two has the place of their byte.
+    /// Returns codes of four bits. In `places`, the first code of each pair has the place of the pair's byte.
     #[inline(always)]
     pub unsafe fn nibbles(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -210,8 +210,8 @@ mod four {
         }
     }
 
-    /// Returns codes of two bits. In `places`, the second code of each two has the place of their byte, which holds four codes. A mask keeps two of the
-    /// four. The product with 65 = 1 + 2^6 moves the second code to a byte of its own, and the power of two moves both codes to the right.
+    /// Returns codes of two bits. In `places`, the second code of each pair has the place of the pair's byte, which holds four codes. A mask keeps
+    /// the pair. The product with 65 = 1 + 2^6 moves the second code to a byte of its own, and the power of two moves both codes to the right.
     #[inline(always)]
     pub unsafe fn pairs(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -220,7 +220,7 @@ mod four {
         }
     }
 
-    /// Returns codes of two bits, times 16. Works as [`pairs`], but in `places` the first code of each two has the place of their byte.
+    /// Returns codes of two bits, times 16. Works as [`pairs`], but in `places` the first code of each pair has the place of the pair's byte.
     #[inline(always)]
     pub unsafe fn high_pairs(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {
@@ -229,7 +229,8 @@ mod four {
         }
     }
 
-    /// Returns codes of one bit, times 2^`TO`. The minimum equals an `and`, for which the compiler would choose more instructions.
+    /// Returns codes of one bit, times 2^`TO`. In `places`, each code has the place of its byte, of which `own` selects the code's bit. The bytes of
+    /// `set` are 0 or 255, so the minimum equals an `and`, for which the compiler would choose more instructions.
     #[inline(always)]
     pub unsafe fn bits<const TO: usize>(units: __m256i, places: [u8; 32]) -> __m256i {
         unsafe {

@@ -131,7 +131,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.session().n_free()
     }
 
-    /// Returns the number of texts that have not ended.
+    /// Returns the number of running texts, including those that wait for the shared prefill of their [`add_alike`](Self::add_alike) call. Does not
+    /// count cancelled texts, or texts that were swapped out.
     pub fn n_running(&self) -> usize {
         let waiting: usize = self.texts.iter().map(|text| text.followers.len()).sum();
         self.texts.iter().filter(|text| !text.is_cancelled).count() + waiting

@@ -88,7 +88,8 @@ fn importance(squares: &[f32], part: &MatrixPart) -> Option<Arc<[f32]>> {
     Some(all.into())
 }
 
-/// Returns the importance of the columns that the checkpoint has, without the padding of heads.
+/// Returns the importance of the inputs that the matrix has in the checkpoint, without the inputs that pad heads. `None` if the part has no
+/// importance.
 pub fn stored(part: &MatrixPart) -> Option<Arc<[f32]>> {
     let importance = part.importance.as_ref()?;
     Some(part.stored_inputs().map(|i| importance[i]).collect())

@@ -83,7 +83,7 @@ mod tests {
         assert_eq!(whole(&one), "[gMASK]sop<|user|>\n<|assistant|>", "nothing is left out");
     }
 
-    /// The real file is too large for the repository. The environment variable `WINGBEAT_CHATGLM3_VOCAB` names a copy.
+    /// Needs ChatGLM3's `tokenizer.model`, which is too large for the repository. The environment variable `WINGBEAT_CHATGLM3_VOCAB` names a copy.
     #[test]
     fn conversations_have_the_published_ids() {
         let Some(path) = std::env::var_os("WINGBEAT_CHATGLM3_VOCAB") else {

@@ -1,7 +1,8 @@
-//! GLM-4's template: `[gMASK]<sop>`, then `<|role|>{metadata}\n{content}` for each message, then `<|assistant|>`.
+//! GLM-4's template: `[gMASK]<sop>` (not for GLM-Edge), then `<|role|>{metadata}\n{content}` for each message, then `<|assistant|>`.
 //!
-//! The template adds no text between messages or after the last `<|assistant|>`: the model writes a newline or a tool's name. The texts about
-//! tools equal the published texts byte for byte, with full-width punctuation; tests compare their sha256.
+//! The template adds no text between messages. It also adds no text after the last `<|assistant|>`, because the model writes a newline or a tool's
+//! name there. Only [`Version::Z1`] and [`Version::Vision`] begin the answer. The texts about tools equal the published texts byte for byte, with
+//! full-width punctuation: other bytes would be tokens that the model was not trained on. Tests compare the SHA-256 of all but Z1's text.
 
 use super::json::{JsonStyle, dumps};
 use super::{Family, Message, Part, Role, Template, Tool};

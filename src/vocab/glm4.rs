@@ -177,7 +177,7 @@ fn not_glm4(message: String) -> Error {
 fn split(ranks: &Ranks, piece: &[u8], keeps_pieces: bool, ids: &mut Vec<u32>) -> Result<()> {
     match ranks.id(piece).filter(|_| keeps_pieces) {
         Some(id) => ids.push(id),
-        // every part is a token, because every single byte is a token
+        // `filter_map` drops nothing: every single byte is a token, so every part is a token
         None => ids.extend(ranks.join(piece, 0..piece.len())?.filter_map(|part| ranks.id(part))),
     }
     Ok(())

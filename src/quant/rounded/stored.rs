@@ -1,7 +1,7 @@
 //! Striped codes: codes in the order in which strips multiply them, so that a processor reads one stream and transposes nothing.
 //!
-//! A block of a strip has eight vectors. A vector has four columns of each row: vectors 2 u and 2 u + 1 have the even and the odd columns of unit u. The
-//! parts of its codes are stored as follows; a byte holds the same column of several vectors:
+//! A block of a strip has eight vectors. A vector has four columns of each row: vectors 2 u and 2 u + 1 have the even and the odd columns of unit u.
+//! The parts of a vector's codes are stored as follows; a byte holds the same column of several vectors:
 //!
 //! | bits of a part | bytes | byte |
 //! |--:|--:|:--|
@@ -44,7 +44,7 @@ pub fn stripe_of<C: Codes>() -> Option<Stripe> {
     Some(|codes, row_bytes, to| {
         let rows = codes.len() / row_bytes;
         for i in 0..ROWS {
-            // Rows that the matrix lacks are like its last row, and units that a row lacks are 0.
+            // If the last strip has too few rows, the last row takes the place of each missing row. Units that a row lacks stay 0.
             let row = &codes[i.min(rows - 1) * row_bytes..][..row_bytes];
             for (blocks, to) in row.chunks(UNITS * C::BYTES).zip(to.chunks_exact_mut(VECTOR * C::BYTES)) {
                 for (u, unit) in blocks.chunks_exact(C::BYTES).enumerate() {
@@ -62,7 +62,7 @@ pub fn stripe_of<C: Codes>() -> Option<Stripe> {
     })
 }
 
-/// Writes a part of `bits` bits of code `at` of a vector. The bytes of `to` are 0 there.
+/// Writes `part`, which has `bits` bits, for code `at` of a vector. The bits of `to` that it takes must be 0.
 fn put(to: &mut [u8], bits: usize, vector: usize, at: usize, part: u8) {
     let per_byte = 8 / bits;
     to[vector / per_byte * VECTOR + at] |= part << (vector % per_byte * bits);
@@ -79,7 +79,8 @@ pub fn strip_bytes(format: &dyn Format, row_bytes: usize) -> Option<usize> {
     (format.loops().stripe.is_some() && Dots::best().reads_stripes()).then(|| bytes_of(row_bytes / unit_bytes, unit_bytes))
 }
 
-/// Writes the striped codes of a matrix. `to` is 0, and has [`strip_bytes`] for every 16 rows, also for the last ones.
+/// Writes the striped codes of a matrix. `to` must be all zeros, and have [`strip_bytes`] bytes per strip of 16 rows, also for an incomplete last
+/// strip.
 pub fn stripe(format: &dyn Format, row_bytes: usize, codes: &[u8], to: &mut [u8]) {
     let (Some(stripe), Some(bytes)) = (format.loops().stripe, strip_bytes(format, row_bytes)) else {
         unreachable!("the caller asks for the size first");
@@ -87,8 +88,8 @@ pub fn stripe(format: &dyn Format, row_bytes: usize, codes: &[u8], to: &mut [u8]
     to.par_chunks_mut(bytes).zip(codes.par_chunks(ROWS * row_bytes)).for_each(|(to, codes)| stripe(codes, row_bytes, to));
 }
 
-/// Returns the items of scales in the order in which strips read them, `[strips, per_row, ROWS]`, from `[rows, per_row]`. Rows that the matrix lacks have the items
-/// of its last row.
+/// Reorders the items of a matrix's scales from `[rows, per_row]` to `[strips, per_row, ROWS]`, the order in which strips read them. If the last
+/// strip has fewer than `ROWS` rows, each missing row gets the items of the last row.
 pub fn stripe_items(items: &[f16], per_row: usize) -> Vec<f16> {
     let rows = items.len() / per_row;
     let strips = (0..rows).step_by(ROWS);
@@ -96,7 +97,7 @@ pub fn stripe_items(items: &[f16], per_row: usize) -> Vec<f16> {
     strips.flat_map(at).map(|i| items[i]).collect()
 }
 
-/// Writes the weights of the blocks in `to`, of eight rows from `i` on. `codes` begin with the first block. With `UNSIGNED`, adds 128.
+/// Writes the values of rows `i .. i + 8` to the blocks in `to`. `codes` begins with the first block. With `UNSIGNED`, adds 128 to each value.
 ///
 /// # Safety
 /// The CPU has AVX2, and `codes` has all blocks.

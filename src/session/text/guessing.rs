@@ -1,17 +1,17 @@
 //! The guesses of one text: its known tokens, and how often each proposer was right.
 
-/// The weight of a new guess in the share of right guesses.
+/// The least weight of a new guess in the running share of right guesses.
 const NEW: f64 = 0.1;
 
 /// The guesses of one text.
 pub struct Guessing {
     /// All known tokens of the sequence.
     pub tokens: Vec<u32>,
-    /// The number of tokens of the text in `tokens`, which come last.
+    /// How many tokens at the end of `tokens` belong to the text itself.
     n_text: usize,
     /// One record per proposer.
     records: Vec<Record>,
-    /// The index of the proposer of the guesses in the current step.
+    /// The index of the proposer that made the current step's guesses.
     pub by: usize,
     /// Guesses of the next token that the last step did not check, each with the index of its proposer. They show how good further guesses would be.
     pub unchecked: Vec<(usize, u32)>,
@@ -24,11 +24,11 @@ pub struct Record {
     right: f64,
     /// The number of guesses that were compared with the text.
     n: usize,
-    /// True after a guess was right.
+    /// True once a guess of the proposer was right for this text.
     pub was_right: bool,
     /// The number of steps since the last guess.
     pub n_idle: usize,
-    /// How many times the proposer was tried again since its last right guess.
+    /// How many times the proposer was tried again after a pause, since its last right guess. Each such try makes the next pause twice as long.
     pub n_tries: u32,
 }
 

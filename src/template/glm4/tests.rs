@@ -194,7 +194,7 @@ fn three_ids_end_an_answer() {
     }
 }
 
-/// The real file is too large for the repository. The environment variable `WINGBEAT_GLM_VOCAB` names a copy.
+/// Needs GLM-4's `tokenizer.model`, which is too large for the repository. The environment variable `WINGBEAT_GLM_VOCAB` names a copy.
 #[test]
 fn conversations_have_the_published_ids() {
     let Some(path) = std::env::var_os("WINGBEAT_GLM_VOCAB") else {
