@@ -23,7 +23,7 @@ pub struct LinkedMessage {
 /// # Errors
 /// `Input` if no earlier call has the id of a result, or if a call has two results. The error names the message in the list `field`, and its key `key`.
 pub fn in_call_order(all: Vec<LinkedMessage>, has_earlier: bool, field: &str, key: &str) -> Result<Vec<Message>> {
-    // The calls, each with the number of messages that are no calls before it: calls of one turn have the same number.
+    // Each call's id, and the number of earlier messages that are neither calls nor results: calls of one turn have the same number.
     let (mut calls, mut answered): (Vec<(String, usize)>, HashSet<usize>) = (Vec::new(), HashSet::new());
     let mut n_others = 0;
     let (mut ordered, mut results): (Vec<Message>, Vec<(Option<usize>, Message)>) = (Vec::new(), Vec::new());

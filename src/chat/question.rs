@@ -174,8 +174,8 @@ impl Question {
         }
     }
 
-    /// Returns a reader for the answer. For RWKV, whose prompts have no special tokens, the reader ignores `stop_texts`. The caller must then pass
-    /// them to the session in [`Limits`](crate::session::Limits).
+    /// Returns a reader for the answer. In formats of lines and with templates of RWKV-7 G1 and ChatML, the reader ignores `stop_texts`. The caller
+    /// must then pass them to the session in [`Limits`](crate::session::Limits).
     pub fn reader(&self, vocab: &Vocab, stop_texts: Vec<String>) -> AnswerReader {
         let reader = match self.source {
             Source::Segments => AnswerReader::of_message(vocab, &self.tokens, self.start, stop_texts, self.declared.clone()),

@@ -71,8 +71,8 @@ impl AnswerReader {
         AnswerReader { splitter: self.splitter.going_on(), ..self }
     }
 
-    /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if only text is reported that was
-    /// held back before. Passes new parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
+    /// Reads the next token, and `text`: the new text that later tokens can no longer change. `token` is `None` if `text` was held back
+    /// before and comes without a new token. Passes new parts to `on_part`. Returns `Break` if `on_part` does or if a stop text ends the answer.
     pub fn push(&mut self, token: Option<u32>, text: &str, on_part: &mut OnPart<'_>) -> ControlFlow<()> {
         let AnswerReader { splitter, segments, declared, is_call } = self;
         match (segments, token) {

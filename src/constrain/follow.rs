@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// If more tokens than this are allowed, the next bytes are not forced: forced bytes allow only the few tokens that spell their beginning.
+/// If more tokens than this are allowed, the search for forced bytes is skipped: a forced byte usually leaves only few tokens, those that begin with it.
 const MOST_FORCED: u32 = 64;
 
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
@@ -100,7 +100,7 @@ impl Ids {
         let factory = &self.factory;
         let compile =
             || factory.create_parser_from_init_ext(init, Logger::new(0, 0), InferenceCapabilities::default(), factory.limits().clone());
-        // A browser has no thread with a larger stack, so a rule that is nested too deep stops its module.
+        // A browser has no thread with a larger stack, so a rule that is nested too deeply stops the whole WebAssembly module.
         let parser = match cfg!(target_arch = "wasm32") {
             true => Ok(compile()),
             false => std::thread::scope(|scope| {
@@ -158,7 +158,7 @@ impl Constraint for Follower {
     }
 
     fn forced(&mut self) -> Vec<u8> {
-        // Forced bytes allow only the few tokens that spell their beginning. So the search is skipped if many tokens are allowed.
+        // A forced byte usually leaves only few tokens, those that begin with it. So the search is skipped if many tokens are allowed.
         let n_allowed = |allowed: Allowed<'_>| allowed.ids.iter().map(|word| word.count_ones()).sum::<u32>();
         match self.parse.allowed().map(n_allowed) {
             Ok(1..=MOST_FORCED) => self.parse.forced(),

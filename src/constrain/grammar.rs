@@ -52,7 +52,7 @@ pub struct Grammar {
     rules: String,
     /// A fixed text with which the output must begin. The rules apply to the output after this text.
     lead: String,
-    /// The JSON schema. `None` for a grammar in GBNF.
+    /// The JSON schema, in which the faulty part is searched for after an error. `None` if the grammar was not made from one schema.
     schema: Option<Arc<Value>>,
     /// `true` if the last tokens before the token limit are chosen so that they complete the text.
     closes: bool,
@@ -101,7 +101,8 @@ impl Grammar {
         Ok(Grammar { rules, lead: String::new(), schema: None, closes: true })
     }
 
-    /// Returns the grammar of the texts that match a regular expression as a whole. Anchors at both ends are dropped, because they change nothing.
+    /// Returns the grammar of the texts that match a regular expression as a whole. A `^` at the beginning and a `$` at
+    /// the end are dropped, because they change nothing.
     ///
     /// # Errors
     /// `Input` if the text is empty. [`Pieces::follow`](super::Pieces::follow) reports wrong expressions.
@@ -127,7 +128,7 @@ impl Grammar {
             return Err(Error::input(format!("expected at most {MAX_TEXTS} texts to choose from, found {}", texts.len())));
         }
         let quoted: Vec<String> = texts.iter().map(|text| lark::quoted(text)).collect();
-        // One lexeme, because llguidance takes much longer for one per text.
+        // All texts form one lexeme (`lexemes.rs`), because llguidance takes much longer with one lexeme per text.
         Ok(Grammar { rules: format!("whole: WHOLE\nWHOLE: {}\n", quoted.join(" | ")), lead: String::new(), schema: None, closes: true })
     }
 

@@ -13,7 +13,7 @@ pub struct Narrowing {
     ids: Arc<[u32]>,
     /// The number of tokens before which the text may not end.
     min_tokens: usize,
-    /// True if the text may end after `min_tokens`.
+    /// True if the text may end after `min_tokens`. Has no effect if there are rules: they determine where the text may end.
     may_end: bool,
     words: Option<Arc<Words>>,
 }
@@ -42,7 +42,7 @@ impl Narrowing {
         Narrowing { min_tokens: n, ..self }
     }
 
-    /// Allows only the tokens `ids`, all below the number of tokens. With `may_end`, the text may end, too.
+    /// Allows only the tokens `ids`, all below the number of tokens. With `may_end`, the text may end, too. Rules, if any, decide about the end instead.
     pub fn only(mut self, ids: &[u32], may_end: bool) -> Narrowing {
         let mut bits = vec![0; self.ids.len()];
         ids.iter().for_each(|&id| bits[id as usize / 32] |= 1 << (id % 32));

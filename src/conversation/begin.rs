@@ -30,7 +30,7 @@ impl Conversation {
         let each = if model.context().is_some() { model.slot_bytes() } else { model.state_bytes() };
         let n = (STATES_BYTES / each.max(1)).clamp(*STATES.start(), *STATES.end());
         // A model that can be rewound keeps one text, in the KV cache that the conversation uses anyway. So its cache needs no device memory of its
-        // own.
+        // own. With 0 bytes, the cache would be off.
         let device_bytes = if model.can_rewind() { 1 } else { (n - OTHER_SLOTS) * model.slot_bytes().max(1) };
         let cache = CacheOptions { device_bytes, ..CacheOptions::off() };
         EngineOptions { slots: 1, prefill_slowdown: None, pinned: n as usize, cache, ..EngineOptions::default() }

@@ -21,11 +21,11 @@ pub struct SavedTurns {
 /// A [`TurnRequest`] without its states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SavedRequest {
-    /// The number of tokens of the conversation with which the prompt begins.
+    /// The number of tokens at the beginning of the prompt that equal the conversation's tokens.
     shared: usize,
     /// The further tokens of the prompt.
     further: Vec<u32>,
-    /// The number of tokens of [`TurnRequest::lead`], and the tokens between this state and the reply.
+    /// The number of tokens of the state in [`TurnRequest::lead`], and the tokens between this state and the reply.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     lead: Option<(usize, Vec<u32>)>,
     n_turns: usize,
@@ -84,8 +84,8 @@ impl SavedTurns {
     }
 }
 
-/// Prefills a state that is kept as tokens only. Any other state is returned as it is. The prefill continues `from` or the state in which every text
-/// begins.
+/// Prefills a state that is kept as tokens only. Returns any other state as it is. The prefill continues `from` if the state begins with the tokens
+/// of `from`, and otherwise the state in which every text begins.
 ///
 /// # Errors
 /// `File` if the tokens do not begin like the conversation's prompt; the errors of [`Core::read`].
@@ -100,7 +100,7 @@ pub fn read_again(core: &mut Core, from: &TextState, state: &TextState) -> Resul
 }
 
 impl TurnRequest {
-    /// Returns the states that the engine holds for the request.
+    /// Returns the states of the request, also those that the engine no longer holds.
     pub fn states_mut(&mut self) -> impl Iterator<Item = &mut TextState> {
         self.lead.iter_mut().map(|(lead, _)| lead).chain([&mut self.prompt])
     }

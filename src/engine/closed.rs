@@ -56,7 +56,7 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-/// Does what [`allow_others`] does. `by_name` are the keywords whose schemas are closed.
+/// Does what [`allow_others`] does. Of the keywords in `BY_NAME`, descends only into those in `by_name`.
 fn allow_below(schema: &mut Value, allowed: bool, by_name: &[&str]) {
     let Value::Object(keys) = schema else { return };
     for name in by_name.iter().copied() {

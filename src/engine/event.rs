@@ -42,8 +42,8 @@ pub enum Event {
         index: usize,
         /// The text of the piece. Empty only if `token` is set.
         text: String,
-        /// The token that this piece completes. `None` unless the request sets [`return_tokens`](super::Request::return_tokens), and for text that was
-        /// held back before.
+        /// The token that this piece completes. `None` unless the request sets [`return_tokens`](super::Request::return_tokens). Also `None` for an
+        /// echoed prompt, and for held-back text that is sent without a new token.
         token: Option<u32>,
     },
     /// The next piece of the model's thought: text that the model writes before its answer to messages.
@@ -91,7 +91,7 @@ pub enum Event {
     Score {
         /// The number of the document within its request, from 0.
         index: usize,
-        /// The logit. A larger logit means a better answer. The logistic function converts a logit to a score from 0 to 1.
+        /// The logit. A larger logit means that the document answers the query better. The logistic function converts a logit to a score from 0 to 1.
         logit: f32,
     },
     /// A continuation is complete.
@@ -143,7 +143,7 @@ pub struct Completion {
     pub prompt_first: Option<u32>,
     /// Log-probabilities, one entry per prompt token except the first. Empty if the request does not set both `echo` and `logprobs`.
     pub prompt_logprobs: Vec<Logprobs>,
-    /// The vector of the prompt, `[n_embd]`. `None` if the request does not set `pooling`, or has several texts.
+    /// The vector of the prompt, `[n_embd]`. `None` if the request has no prompt or does not set `pooling`.
     pub vector: Option<Vec<f32>>,
     /// The reason why the continuation ended.
     pub finish: Finish,

@@ -354,7 +354,7 @@ impl Engine {
 
     /// Ends all running continuations after the current step, with [`Finish::Interrupted`](crate::session::Finish). Each continuation returns its
     /// text so far and its state as a complete result. If the prompt is not completely prefilled yet, the state has only the prefilled tokens.
-    /// Requests without slots fail, and new requests are refused.
+    /// Requests without slots fail, and so do requests for vectors and scores. New requests are refused.
     pub fn interrupt(&self) {
         let mut state = self.shared.lock();
         state.is_draining = true;

@@ -88,8 +88,8 @@ fn warn(freed: Result<()>) {
 
 /// A text that a caller reads and generates step by step.
 pub(crate) struct Passage {
-    /// The prompt, and how to continue the prompt; a limit of 0 tokens only prefills it. The engine sets `from`, `pending`, `keeps.end` and
-    /// `keeps.whole`.
+    /// The prompt, and how to continue the prompt; a limit of 0 tokens only prefills it. The engine sets `from`, `pending`, `speculation`,
+    /// `keeps.end` and `keeps.whole`.
     pub job: TextSpec,
     /// The state after which the prompt follows. `None` begins with an empty state.
     pub from: Option<Pinned>,

@@ -34,7 +34,7 @@ pub struct Preparer {
 /// The maximum number of stop texts or stop ids in a request.
 const MAX_STOPS: usize = 64;
 
-/// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `state`, `save_state` and `pooling`.
+/// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `stop_token_ids`, `state`, `save_state` and `pooling`.
 ///
 /// # Errors
 /// An `Input` or `Usage` error that names the wrong field.

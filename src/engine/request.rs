@@ -268,8 +268,8 @@ impl Request {
     }
 
     /// Returns this request with its unset fields taken from `defaults`. If this request sets a preset, the sampler settings of `defaults` that
-    /// belong to presets are left out. The input, `n`, `logprobs`, `echo`, `pooling`, states, namespace, priority and `no_cache` never come from
-    /// `defaults`.
+    /// belong to presets are left out. The input, `min_tokens`, `bad_words`, `allowed_token_ids`, `n`, `logprobs`, `echo`, `return_progress`,
+    /// `return_tokens`, `pooling`, states, namespace, priority and `no_cache` never come from `defaults`.
     pub fn over(&self, defaults: &Request) -> Request {
         let has = |name: &str| self.sampling.iter().any(|(other, _)| other == name);
         let is_by_preset = |name: &str| has("preset") && Setting::named(name).is_ok_and(Setting::is_of_presets);

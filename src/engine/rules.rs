@@ -12,7 +12,7 @@ pub enum Rules {
     /// A grammar in GBNF, the format of llama.cpp. The text must match the grammar's rule `root`.
     Gbnf(String),
     /// A JSON schema, as text. The model writes the properties of an object in the order of the schema. An object with named properties has no other
-    /// properties, unless the schema has `additionalProperties`.
+    /// properties, unless the schema itself decides, for example with `additionalProperties`.
     Schema(String),
     /// A regular expression that the whole text must match. Anchors, references and lookarounds are not supported.
     Regex(String),

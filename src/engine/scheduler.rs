@@ -36,7 +36,7 @@ pub(super) enum Command {
     Visit(Visit),
     /// Asks to end all requests.
     Interrupt,
-    /// Asks for a message on this channel when all requests are complete.
+    /// Calls this function when all requests are complete.
     Drain(Box<dyn FnOnce() + Send>),
 }
 
@@ -129,7 +129,7 @@ impl Scheduler {
             self.report();
             match self.can_step() {
                 true => self.step().await,
-                // No continuation can step: each is paused, is being drawn, or waits for its state file.
+                // No continuation can step: each is paused or swapped out, or waits for its next token from another thread or for its state file.
                 false if !self.is_idle() => self.wait().await,
                 false => {}
             }
@@ -380,7 +380,7 @@ impl Scheduler {
     /// Updates the counts that `Engine::stats` returns.
     fn report(&mut self) {
         let mut state = self.shared.lock();
-        // Subtracted only here, because the bounds of the queue also depend on the number of free slots, which is set below.
+        // Requests in `left` are subtracted only here, because the bounds of the queue also depend on the number of free slots, which is set below.
         self.left.drain(..).for_each(|namespace| state.queue.leave(&namespace));
         // A request whose first texts have slots counts as running here. Such a request still counts in the queue, so that a caller's requests cannot
         // all run at once.

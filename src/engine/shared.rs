@@ -241,8 +241,8 @@ impl Shared {
         found.map(|(_, snapshot)| snapshot.clone()).ok_or_else(|| unknown_initial(name))
     }
 
-    /// Returns the namespace of a request's cache entries. Texts that begin in different initial states share no entries. The namespace has the digest of
-    /// the initial state, because files may have entries of an earlier state with the same name.
+    /// Returns the namespace of a request's cache entries. Texts that begin in different initial states share no entries. The namespace contains the
+    /// digest of the initial state, because files may have entries of an earlier state with the same name.
     pub fn cache_namespace(&self, request: &Request) -> Result<String> {
         Ok(match &request.initial {
             Some(name) => format!("{}\u{1f}{}", request.namespace, self.initial_digest(name)?),

@@ -232,7 +232,7 @@ impl States {
                         let bytes = file.metadata().map_or(0, |m| m.len());
                         all.push(StateInfo { name: name.into(), n_tokens: saved.n_tokens, bytes });
                     }
-                    // The request that uses the state puts its file aside if it is damaged.
+                    // A damaged file is put aside only when a request uses the state.
                     Err(e) => log::warn!("states: {e}"),
                 }
             }

@@ -141,12 +141,11 @@ const TEMPLATE: (&str, &str) =
     ("template", "the checkpoint's own template, or the published one of GLM-4, its relatives, ARWKV-7 and QRWKV-6");
 
 impl Format {
-    /// Returns the format of a model. GLMs use a template, and so do G1 folders with a `chat_template.jinja`. For any other RWKV model, the size of
-    /// the vocabulary and the name of the file determine the format: nothing else distinguishes `World`, `G1` and `Raven` models.
+    /// Returns the format of a model. GLMs, ARWKV-7 and QRWKV-6 use a template, and so do G1 folders with a `chat_template.jinja`. For any other
+    /// model, the size of the vocabulary and the name of the file determine the format: nothing else distinguishes `World`, `G1` and `Raven` models.
     ///
     /// # Errors
-    /// `File` if the checkpoint's template or generation settings cannot be read; `Model` if the model is a GLM of an unknown version, which
-    /// has no built-in template.
+    /// `File` if the checkpoint's template or generation settings cannot be read.
     pub fn of(model: &Model) -> Result<Format> {
         match has_template(model) {
             true => template(model),

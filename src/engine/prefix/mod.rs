@@ -107,7 +107,7 @@ pub(super) struct PrefixCache {
     /// For each hashed namespace, a tree that finds an entry's key by its tokens.
     trees: HashMap<String, Tree<u64>>,
     idle: Idle,
-    /// How many further tokens of the KV cache entries may use, because no continuation needs them now.
+    /// The number of tokens in the KV cache that entries may use beyond `idle.tokens`, because no continuation needs this room now.
     lent: usize,
     host_bytes: u64,
     folder: Option<Folder>,

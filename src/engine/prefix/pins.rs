@@ -72,8 +72,8 @@ impl PrefixCache {
         Ok(())
     }
 
-    /// Sets how many further tokens of the KV cache entries may use, because no continuation needs them now. If `tokens` is less than before, moves
-    /// entries off the device until the remaining entries fit.
+    /// Lets entries use `tokens` more tokens of the KV cache than `idle.tokens`, because no continuation needs this room now. If `tokens` is less
+    /// than in the last call, moves entries off the device until the remaining entries fit.
     ///
     /// # Errors
     /// `Memory` or `Device` if an entry cannot be moved.

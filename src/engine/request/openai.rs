@@ -46,7 +46,7 @@ impl Fields<'_> {
     /// nothing about the text, such as `model` and `stream`. Other fields stay as they are.
     ///
     /// # Errors
-    /// `Input` if one of these fields has a wrong value. The error names the field.
+    /// `Input` if a field that must be converted has a wrong value. The error names the field.
     pub fn of_openai(&mut self) -> Result<()> {
         for name in IGNORED {
             self.take(name);
@@ -61,7 +61,7 @@ impl Fields<'_> {
         self.read_format()
     }
 
-    /// Chat has `logprobs: true` and a number in `top_logprobs`.
+    /// Converts `logprobs: true` with a number in `top_logprobs`, as chat bodies have them, to this number in `logprobs`.
     fn read_logprobs(&mut self) -> Result<()> {
         let top = self.take("top_logprobs").filter(|top| *top != "null");
         let logprobs = self.get("logprobs");
@@ -91,7 +91,7 @@ impl Fields<'_> {
         };
         let is_open = named.as_ref().is_some_and(|named| named.strict == Some(false));
         match (r#type.as_str(), named.and_then(|named| named.schema).or(schema)) {
-            // The rules read `strict` beside the schema.
+            // With `strict: false`, passes the whole object on, because `Rules` reads `strict` beside the schema.
             ("json_schema", Some(schema)) => self.add("json_schema", json_schema.filter(|_| is_open).unwrap_or(schema)),
             ("json_object", Some(schema)) => self.add("json_schema", schema),
             ("json_schema", None) => self.add("json_value", raw("true")),

@@ -217,7 +217,7 @@ fn biased(key: &str, x: &Value) -> Option<String> {
     }
 }
 
-/// `false` bans a token, as in llama-server.
+/// Returns a bias in the notation of the flag. `false` bans the token, as in llama-server.
 fn bias(x: &Value) -> Option<String> {
     if *x == Value::Bool(false) { Some("-inf".into()) } else { plain(x) }
 }

@@ -64,7 +64,7 @@ impl Scheduler {
         swapped.chain(waiting.map(|(i, other)| (other.owner(), CandidateKind::Waiting(i), other.request.n)))
     }
 
-    /// Returns the number of continuations with slots of each namespace.
+    /// Returns, for each namespace, how many of its continuations have slots.
     fn n_running(&self) -> HashMap<&str, usize> {
         let mut running: HashMap<&str, usize> = HashMap::new();
         let in_slots = self.sequences.values().filter(|sequence| sequence.since.is_some());
@@ -135,8 +135,8 @@ impl Scheduler {
         who
     }
 
-    /// Copies the slots of a continuation to host memory, and frees the slots. If the memory for such copies is full, ends texts that were swapped
-    /// out and whose readers are slow. Returns whether the slots are free.
+    /// Copies the slots of a continuation to host memory, and frees the slots. If the memory for such copies is full, ends requests whose
+    /// readers are slow: first requests that were swapped out, then the continuation's own request. Returns whether the slots are free.
     fn swap_out(&mut self, job: TextId) -> bool {
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return false };
         let n_bytes = self.batcher.swap_bytes(job);
