@@ -101,8 +101,8 @@ impl Grammar {
         Ok(Grammar { rules, lead: String::new(), schema: None, closes: true })
     }
 
-    /// Returns the grammar of the texts that match a regular expression as a whole. A `^` at the beginning and a `$` at
-    /// the end are dropped, because they change nothing.
+    /// Returns the grammar of the texts that match a regular expression as a whole. A `^` at the beginning and a `$` at the end are
+    /// dropped, because they change nothing.
     ///
     /// # Errors
     /// `Input` if the text is empty. [`Pieces::follow`](super::Pieces::follow) reports wrong expressions.
@@ -119,7 +119,7 @@ impl Grammar {
     /// Returns the grammar that accepts each of `texts` and nothing else.
     ///
     /// # Errors
-    /// `Input` if there is no text, or too many.
+    /// `Input` if there are no texts, or more than 2000.
     pub fn choice(texts: &[String]) -> Result<Grammar> {
         if texts.is_empty() {
             return Err(Error::input("expected at least one text to choose from, found none"));

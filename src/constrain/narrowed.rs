@@ -42,7 +42,7 @@ impl Narrowing {
         Narrowing { min_tokens: n, ..self }
     }
 
-    /// Allows only the tokens `ids`, all below the number of tokens. With `may_end`, the text may end, too. Rules, if any, decide about the end instead.
+    /// Allows only the tokens `ids`, all below the number of tokens. With `may_end`, the text may end, too. Rules, if any, decide about the end.
     pub fn only(mut self, ids: &[u32], may_end: bool) -> Narrowing {
         let mut bits = vec![0; self.ids.len()];
         ids.iter().for_each(|&id| bits[id as usize / 32] |= 1 << (id % 32));

@@ -21,7 +21,7 @@ pub struct SavedTurns {
 /// A [`TurnRequest`] without its states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SavedRequest {
-    /// The number of tokens at the beginning of the prompt that equal the conversation's tokens.
+    /// The number of first tokens that the prompt has in common with the conversation.
     shared: usize,
     /// The further tokens of the prompt.
     further: Vec<u32>,

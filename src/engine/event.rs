@@ -16,7 +16,8 @@ pub enum Event {
         /// The number of tokens in the prompt, or in all texts of the request.
         prompt_tokens: usize,
         /// The number of tokens at the beginning of the prompt that are not prefilled. These tokens are in an entry of the prefix cache, or in the
-        /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix).
+        /// state of a request with [`state_is_prefix`](super::Request::state_is_prefix). 0 for vectors and scores: a document uses
+        /// an entry only later, when it gets its slot.
         cached_tokens: usize,
     },
     /// A part of the prompt, or of the texts for vectors and scores, is prefilled. Sent after each step of the prefill if the request sets

@@ -14,7 +14,8 @@ const MAX_BYTES: usize = 16 << 10;
 /// Returns the constraint `rules`, narrowed by the lists of the request.
 ///
 /// # Errors
-/// `Input` with the field, if a list is too long, a text is empty, or a token is unknown.
+/// `Input` with the field, if `min_tokens` exceeds the maximum, a list is too long, a text is empty, no token is allowed, a token is unknown, or the
+/// model has no vocabulary for `bad_words`.
 pub(super) fn narrowed(model: &Model, request: &Request, limits: &Limits, rules: Option<MakeConstraint>) -> Result<Option<MakeConstraint>> {
     let Request { min_tokens, bad_words, allowed_token_ids, .. } = request;
     if *min_tokens == 0 && bad_words.is_empty() && allowed_token_ids.is_none() {

@@ -204,7 +204,7 @@ pub struct StateOptions {
     /// is true. With a folder, the least recently used states are removed from memory; their files stay.
     pub bytes: u64,
     /// True if, without a folder, the least recently used states are removed from memory when a new state needs room. Set this if you store states
-    /// elsewhere and can load them again.
+    /// elsewhere and can load them again. A state that alone exceeds `bytes` is refused even then.
     pub forgets: bool,
 }
 

@@ -120,7 +120,7 @@ const BEGUN_TIME: std::time::Duration = std::time::Duration::from_secs(5);
 /// Returns `follower` after the text `begun`, with which the caller began the answer.
 ///
 /// # Errors
-/// `Input` if the rules do not allow this text.
+/// `Input` if the rules do not allow this text, or if the text is too long to be checked.
 #[cfg(feature = "grammar")]
 fn begun_by(mut follower: Follower, begun: &str, model: &Model) -> Result<Follower> {
     let vocab = model.vocab().ok_or_else(|| Error::input("a grammar needs a vocabulary"))?;

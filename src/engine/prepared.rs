@@ -20,7 +20,7 @@ pub struct Prepared {
     pub ends: Vec<usize>,
     /// The sampling settings.
     pub sampling: Sampling,
-    /// The limits on the text: the most and the least tokens, stop texts and stop ids.
+    /// The limits on the text: the maximum and minimum number of tokens, stop texts and stop ids.
     pub limits: Limits,
     /// Makes the constraint of each continuation. `None` if the request has no rules.
     pub constraint: Option<MakeConstraint>,

@@ -308,7 +308,7 @@ impl Inner {
     /// Keeps a state in memory. If the memory is full, removes the least recently used states, if states may be removed.
     ///
     /// # Errors
-    /// `Memory` if the memory is full and no state may be removed.
+    /// `Memory` if there is no folder, and either no state may be removed to make room or the state alone exceeds the limit.
     fn hold(&self, held: &mut Held, key: Key, state: Arc<State>) -> Result<()> {
         let new = state.snapshot.n_bytes();
         let others = |held: &Held| held.states.iter().filter(|(k, _)| **k != key).map(|(_, (s, _))| s.snapshot.n_bytes()).sum::<u64>();

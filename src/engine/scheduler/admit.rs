@@ -129,7 +129,7 @@ impl Scheduler {
                 at,
                 end: is_kept || request.save_state.is_some(),
                 whole: false,
-                // `pending` also makes a text that may sample 0 tokens prefill its prompt.
+                // `pending` also makes a text with a limit of 0 tokens prefill its prompt.
                 pending: if request.save_state.is_some() { !request.state_is_prefix } else { limits.max_tokens == 0 },
                 own: false,
             };
