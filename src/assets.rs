@@ -1,6 +1,6 @@
 //! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and first prompts of chats.
 
-/// The model of the small world: a trained RWKV-7 of 2 million parameters. A safetensors file.
+/// The embedded model, which knows a small world of stories, sums, colours and animals: an RWKV-7 with 2 million parameters. A safetensors file.
 #[cfg(feature = "embedded-model")]
 pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
 
@@ -8,8 +8,8 @@ pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/a
 #[cfg(feature = "embedded-model")]
 pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/small-world.golden.safetensors"));
 
-/// Names and texts of prompt files of ChatRWKV's form. As in ChatRWKV, a file whose name ends with `-1` contains questions and answers. A file whose
-/// name ends with `-2` contains a conversation of two people.
+/// The names and texts of prompt files in ChatRWKV's form. As in ChatRWKV, a file whose name ends with `-1` contains questions and answers. A file
+/// whose name ends with `-2` contains a conversation of two people.
 pub const PROMPTS: [(&str, &str); 6] = [
     ("English-1", include_str!("../assets/prompts/English-1.toml")),
     ("English-2", ENGLISH_2),

@@ -118,7 +118,7 @@ impl Error {
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
-    /// Creates the error of work that the stop flag, or its caller, ended after `read` of `total` tokens.
+    /// Creates the error for work that the stop flag or the caller of the work ended after `read` of `total` tokens.
     pub fn interrupted(read: usize, total: usize) -> Self {
         Self::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))
     }

@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A future that several threads may poll in turn.
 pub type Reading<'a, T> = Pin<Box<dyn Future<Output = Result<T>> + Send + 'a>>;
 
-/// A file that is read by ranges, such as a file behind an address.
+/// A file that is read by ranges, such as a file at a URL.
 pub trait ReadRanges: Send + Sync {
     /// Reads ranges of bytes. Returns the bytes of each range, in the order of `ranges`.
     ///
@@ -78,7 +78,7 @@ impl Parts {
         self.from(range.start)?.get(..usize::try_from(range.end.checked_sub(range.start)?).ok()?)
     }
 
-    /// Returns the bytes from a position to the next gap, or `None` if its byte is not in memory.
+    /// Returns the bytes from the position `at` to the next gap, or `None` if the byte at `at` is not in memory.
     pub fn from(&self, at: u64) -> Option<&[u8]> {
         let (start, run) = self.runs.range(..=at).rev().find(|(start, run)| at < *start + run.len() as u64)?;
         run.get((at - start) as usize..)
@@ -142,7 +142,8 @@ enum MountedFile {
     Waiting { size: u64, reader: Arc<dyn ReadRanges> },
 }
 
-/// Returns the ranges of a file that must be in memory, from its name and what is in memory. `None` leaves the file out.
+/// Returns which ranges of a file must be in memory. The arguments are the file's name and the bytes that are in memory already. `None` leaves the
+/// file out.
 pub(crate) type Needed<'a> = &'a (dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync);
 
 type Mounts = BTreeMap<PathBuf, BTreeMap<String, MountedFile>>;
@@ -211,8 +212,8 @@ impl Files {
         self.0.folder.join(name)
     }
 
-    /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. It is called again when
-    /// they are, until it needs no more. `None` leaves the file out.
+    /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. After each read,
+    /// `needed` is called again, until all its ranges are in memory. `None` leaves the file out.
     pub(crate) async fn fetch_heads(&self, needed: Needed<'_>) -> Result<()> {
         let waiting = |entry: &MountedFile| match entry {
             MountedFile::Waiting { size, reader } => Some((*size, reader.clone())),
@@ -275,7 +276,7 @@ pub(crate) fn handed(path: &Path) -> Option<io::Result<Handed>> {
     Some(found.ok_or_else(|| ErrorKind::NotFound.into()))
 }
 
-/// Opens a file for reading. Of a file that is read by ranges, only the beginning can be read.
+/// Opens a file for reading. Fails for a file that is read by ranges, because only a part of its bytes is in memory.
 pub(crate) fn open(path: &Path) -> io::Result<Box<dyn Read>> {
     match handed(path).transpose()? {
         None => Ok(Box::new(std::fs::File::open(path)?)),

@@ -37,10 +37,11 @@ const STACK_BYTES: usize = 64 << 20;
 
 /// A template in Jinja.
 ///
-/// Special tokens are found in the template's own text only, never in messages. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or
-/// `]`. So these characters in messages are replaced by unused characters while the template runs, and restored after the output is split into parts.
-/// The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, it would differ from transformers'
-/// output. So the prompt is rendered with and without the replacement. A difference is an error; the caller can use the built-in template instead.
+/// Special tokens are found in the template's own text only, never in messages. In older models, every special token except `<sop>`, `sop` and
+/// `<eop>` contains `|` or `]`. So these characters in messages are replaced by unused characters while the template runs, and restored after the
+/// output is split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, it
+/// would differ from transformers' output. So the prompt is rendered with and without the replacement. A difference is an error; the caller can use
+/// the built-in template instead.
 ///
 /// Tokens of newer models, such as `<think>`, are hidden, too, except in the model's own messages. If the output depends on such a token in a
 /// message, the prompt is rendered without hiding these tokens. The tokens are then ordinary text in the whole prompt, even in the template's own

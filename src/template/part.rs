@@ -12,8 +12,8 @@ pub enum Part {
     Text(String),
 }
 
-/// Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`. So a text without these characters can contain only `<sop>`, `sop` and
-/// `<eop>`.
+/// Every special token contains `|` or `]`, except `<sop>`, `sop`, `<eop>` and the tokens in `NEWER`. So a text without these characters can
+/// contain no other special token.
 pub(super) const MARKS: [char; 2] = ['|', ']'];
 
 /// Tokens that are special only directly after `[gMASK]`: GLM-4's, then ChatGLM3's.

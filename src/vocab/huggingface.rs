@@ -37,7 +37,7 @@ pub(super) struct HuggingFace {
     tokenizer: Tokenizer,
     table: TokenTable,
     kind: TokenKind,
-    /// The texts and ids of the special tokens, which have no bytes in `table`.
+    /// The texts and ids of the special tokens. They have no bytes in `table`, except tokens that GLM's file does not call special (`<think>`).
     marks: Vec<(String, u32)>,
     /// True if `encode` finds no special token in a text. Chat models with ChatML and GLM-4.7 have such vocabularies: only their template writes special tokens.
     keeps_apart: bool,

@@ -54,7 +54,7 @@ const QWEN2_PATTERN: &str =
 
 impl Vocab {
     /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and with
-    /// GPT-2's pattern. It finds control tokens only with GPT-2's pattern, as with a `tokenizer.json`.
+    /// the patterns of GPT-2 and Qwen2. It finds control tokens only with these two patterns, and not if ChatML's `<|im_start|>` is one of them.
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.

@@ -4,13 +4,13 @@ use super::Vocab;
 use crate::error::{Error, Result};
 
 impl Vocab {
-    /// Returns the special tokens that [`encode`](Self::encode) does not find in text: their texts and ids, without an order.
+    /// Returns the special tokens that [`encode`](Self::encode) does not find in text, with their ids, in no particular order.
     pub fn specials(&self) -> impl Iterator<Item = (&str, u32)> {
         self.scheme.specials().into_iter()
     }
 
-    /// Converts text to ids as [`encode`](Self::encode) does, but the texts of special tokens become these tokens. Only for text that its author may
-    /// command with: a user's `<|user|>` would begin a turn.
+    /// Converts text to ids as [`encode`](Self::encode) does, but the texts of special tokens become these tokens. Use it only for trusted text: the
+    /// text `<|user|>` in a user's message would begin a turn.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).

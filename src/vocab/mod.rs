@@ -212,7 +212,7 @@ impl Vocab {
     /// `File`, with the line or the part of the file, for:
     ///
     /// * RWKV formats: an invalid literal, a wrong length, a duplicate id, an id that is too large;
-    /// * `tokenizer.json`: a model or a component that no RWKV model uses;
+    /// * `tokenizer.json`: an unsupported model or component;
     /// * GLM-4's files: invalid base64, a duplicate or missing rank or token, another pattern than GLM-4's;
     /// * SentencePiece models: a damaged field, a type other than BPE, text normalization;
     /// * any file above 16 MiB, or 32 MiB for GLM-4's `tokenizer.json`.
@@ -265,7 +265,8 @@ impl Vocab {
     /// * RWKV vocabularies, in every file format, go from left to right and always take the longest token that matches. These vocabularies normalise
     ///   nothing and find no special tokens in text.
     /// * Other Hugging Face tokenizers follow their file and find special tokens in text: with GPT-NeoX-20B's file, `<|endoftext|>` becomes id 0.
-    /// * GLM-4's and ChatGLM3's files never find special tokens in text; [`special`](Self::special) returns their ids.
+    /// * The vocabularies of GLM-4, GLM-4.7, ChatGLM3 and models with ChatML never find special tokens in text; [`special`](Self::special)
+    ///   returns their ids.
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
@@ -279,8 +280,9 @@ impl Vocab {
     /// Converts a prompt to ids. Differs from [`encode`](Self::encode) in two points:
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
-    /// * With a byte-level Hugging Face tokenizer, two newlines at the end of the prompt are two tokens, as inside a text. The vocabulary's single
-    ///   token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token and continue it badly.
+    /// * With a byte-level Hugging Face tokenizer that splits two newlines inside a text, two newlines at the end of the prompt are two tokens, too.
+    ///   The vocabulary's single token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token
+    ///   and continue it badly.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).
@@ -305,13 +307,14 @@ impl Vocab {
         self.scheme.special(text)
     }
 
-    /// Returns whether every prompt begins with tokens of which one is `id`.
+    /// Returns whether `id` is one of the tokens that begin every prompt.
     pub(crate) fn begins_with(&self, id: u32) -> bool {
         self.scheme.start().contains(&id)
     }
 
-    /// Returns the bytes of one id. Special tokens and unassigned ids have no bytes. Id 0, which ends the texts of RWKV models, is unassigned in
-    /// most files. In WordLevel and SentencePiece vocabularies, a token that begins a word begins with a space.
+    /// Returns the bytes of one id. Unassigned ids have no bytes. Special tokens have none either, except tokens that decoded text shows, such as
+    /// `<think>`. Id 0, which ends the texts of RWKV models, is unassigned in most files. In WordLevel and SentencePiece vocabularies, a token that
+    /// begins a word begins with a space.
     pub fn token(&self, id: u32) -> &[u8] {
         self.scheme.table().token(id)
     }

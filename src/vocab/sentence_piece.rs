@@ -81,8 +81,8 @@ impl SentencePiece {
         Self::new(model, is_chatglm3)
     }
 
-    /// Creates a vocabulary from lists. The special tokens of ChatGLM3 follow the pieces in the list of tokens. Unused tokens at the end of the list
-    /// are left out.
+    /// Creates a vocabulary from lists. If the list of tokens has ChatGLM3's special tokens, all tokens before them are pieces, and all tokens after
+    /// them are left out. Otherwise, only unused tokens at the end of the list are left out.
     ///
     /// # Errors
     ///

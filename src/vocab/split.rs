@@ -152,8 +152,8 @@ impl Pattern for Matches<'_> {
     }
 }
 
-/// The time limit of one text: a constant plus a time per byte. This limit is needed in addition to `MAX_BACKTRACKS`: with a hostile pattern, every
-/// single match can take a time proportional to the length of the text.
+/// The time limit of one pattern on one text: a constant plus a time per byte. This limit is needed in addition to `MAX_BACKTRACKS`: with a hostile
+/// pattern, every single match can take a time proportional to the length of the text.
 struct SplitClock {
     started: Instant,
     n_bytes: usize,

@@ -1,6 +1,6 @@
 //! The supported content of a Hugging Face `tokenizer.json`.
 //!
-//! The crate `tokenizers` could read such a file itself. But it accepts components that no RWKV model uses, takes time that grows exponentially with
+//! The crate `tokenizers` could read such a file itself. But it accepts components that no known model uses, takes time that grows exponentially with
 //! the nesting of components, and does not check the indices of a BPE model. So the structures here accept only components that are known to be
 //! sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 

@@ -74,7 +74,7 @@ pub(super) fn members(file: Image<'_>) -> Result<BTreeMap<String, Range<usize>>>
 
 /// How many bytes at the end of an archive are searched for the end record: a comment of 64 KiB, and the records.
 const END_BYTES: u64 = (64 << 10) + 1024;
-/// Bytes that are read of a local header, beside its name: the fixed fields, and fields that torch adds so that numbers are aligned.
+/// The bytes that are read of a local header in addition to its name: the fixed fields, and the padding that torch adds to align the elements.
 const HEADER_BYTES: u64 = 30 + 512;
 
 /// Returns the ranges of an archive that [`members`] reads, and the members whose names end with one of `whole`, as far as `parts` shows where they
@@ -101,7 +101,7 @@ fn number<const N: usize>(bytes: &[u8], at: usize) -> Option<u64> {
 fn directory(parts: &Parts, end: &[u8]) -> Option<Range<u64>> {
     let at = end.windows(4).rposition(|four| four == b"PK\x05\x06")?;
     let (mut size, mut start) = (number::<4>(end, at + 12)?, number::<4>(end, at + 16)?);
-    // An archive of more than 4 GiB, or of torch, has a second record with longer numbers.
+    // An archive that is larger than 4 GiB, or that torch wrote, has a second end record with 64-bit numbers (zip64).
     if let Some(long) = end[..at].windows(4).rposition(|four| four == b"PK\x06\x06") {
         (size, start) = (number::<8>(end, long + 40)?, number::<8>(end, long + 48)?);
     }
@@ -122,7 +122,7 @@ fn listed(directory: &[u8]) -> Option<(&[u8], u64, u64, &[u8])> {
     while let (Some(id), Some(n)) = (number::<2>(fields, 0), number::<2>(fields, 2)) {
         let field = fields.get(4..4 + n as usize)?;
         if id == 1 {
-            // The field has a long number for each short number that is full, in this order.
+            // The zip64 field holds a 64-bit number for each of these 32-bit numbers whose bits are all 1, in this order.
             let mut at = 0;
             for short in [&mut size, &mut packed.clone(), &mut header] {
                 if *short == u64::from(u32::MAX) {

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
 
-/// The bytes of a file that show its format.
+/// The number of bytes at the beginning of a file that show its format.
 const MAGIC_BYTES: u64 = 16;
 /// The size of the largest file beside the weights that is read, in bytes: a vocabulary, a configuration or an index.
 const MAX_SIDE_BYTES: u64 = 64 << 20;
@@ -124,7 +124,7 @@ fn excerpt(slot: &TensorSlot, at: usize, n: usize) -> Option<LocatedTensor> {
     })
 }
 
-/// Tensors of a checkpoint that were read into memory. Other tensors of the checkpoint are as they were.
+/// Tensors of a checkpoint that were read into memory. Requests for other tensors go to the checkpoint itself.
 pub struct FetchedTensors {
     checkpoint: Checkpoint,
     /// The bytes of each tensor, as a range of bytes that were read together.
@@ -137,7 +137,7 @@ impl FetchedTensors {
         &self.checkpoint
     }
 
-    /// Does what [`Checkpoint::require`] does.
+    /// Returns a view of a tensor as [`Checkpoint::require`] does. Also finds the fetched tensors of a file that is read by ranges.
     ///
     /// # Errors
     ///

@@ -18,7 +18,7 @@ pub enum Layout {
     WebRwkv,
     /// A Hugging Face folder of 2026 (`RwkvForCausalLM`) with shards, `config.json` and other small files. This layout exists for RWKV-7 only.
     HuggingFace,
-    /// A GGUF file as llama.cpp reads it. This layout exists for RWKV-6, RWKV-7, ARWKV-7, QRWKV-6 and GLM-4.
+    /// A GGUF file as llama.cpp reads it. This layout exists for RWKV-6, RWKV-7, ARWKV-7, QRWKV-6, GLM-4 and GLM-4.7-Flash.
     Gguf,
 }
 

@@ -76,7 +76,7 @@ struct Scaling {
 
 impl Lora {
     /// Opens an adapter for a model. `path` is PEFT's folder, or any path that [`Checkpoint::open`] accepts. An `adapter_config.json` in the same folder
-    /// sets the scale. `alpha` is the scale from the adapter's training, for an adapter without this file.
+    /// sets the scale. `alpha` is the alpha of the adapter's training (the scale is alpha / r), for an adapter without this file.
     ///
     /// # Errors
     ///
@@ -104,7 +104,8 @@ impl Lora {
         Ok(lora)
     }
 
-    /// Returns the SHA-256, in hexadecimal digits, of everything that the adapter changes.
+    /// Returns the SHA-256, in hexadecimal digits, of everything that determines the change: the low-rank pairs with their scales, and the tensors
+    /// that were trained in full.
     ///
     /// # Errors
     ///

@@ -78,7 +78,7 @@ impl Map {
         }
     }
 
-    /// Returns what is in memory of the file.
+    /// Returns the bytes of the file that are in memory.
     pub fn image(&self) -> Image<'_> {
         self.ranged().map_or(Image::Whole(self.bytes()), |file| Image::Parts(&file.parts))
     }

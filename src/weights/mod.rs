@@ -271,7 +271,8 @@ impl Checkpoint {
         self.0.kind.name()
     }
 
-    /// Returns the layout of names and orientations in the file: `official`, `web-rwkv`, `hf`, `decoder`, `fla`, `chatglm` or `gguf`.
+    /// Returns the layout of names and orientations in the file: `official`, `web-rwkv`, `hf`, `decoder`, `fla`, `hybrid`, `chatglm` or
+    /// `gguf`.
     pub fn layout(&self) -> &'static str {
         match self.0.kind {
             FileKind::Gguf => self.kind(),

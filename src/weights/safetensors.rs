@@ -77,7 +77,7 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     Ok((tensors, metadata))
 }
 
-/// Does what `SafeTensors::read_metadata` does, which needs the whole file, with the header alone.
+/// Parses and checks a header as `SafeTensors::read_metadata` does. That function needs the whole file; this function needs only the header.
 fn read_header(header: &[u8], file_bytes: u64) -> std::result::Result<(usize, Metadata), SafeTensorError> {
     let metadata: Metadata = serde_json::from_slice(header).map_err(SafeTensorError::InvalidHeaderDeserialization)?;
     let mut end = 0;

@@ -14,7 +14,7 @@ pub const MAX_SOURCE: usize = 256 << 10;
 const MAX_TAG: usize = 4096;
 /// The maximum depth of nested brackets in one tag.
 const MAX_BRACKETS: usize = 64;
-/// The maximum depth of nested blocks. Each `elif` counts: the parser converts it to an `if` within an `else`.
+/// The maximum depth of nested blocks. All `elif` of the template count as nested: the parser converts an `elif` to an `if` within an `else`.
 const MAX_BLOCKS: usize = 512;
 /// The maximum size in bytes of all repeated constants in a template together, such as `"ab" * 1000`.
 const MAX_REPEATED: u64 = 1 << 20;

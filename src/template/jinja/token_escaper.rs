@@ -1,6 +1,6 @@
-//! Hides `|` and `]` in messages while a template runs. Every special token except `<sop>`, `sop` and `<eop>` contains `|` or `]`, so such a token in
-//! the output comes from the template. In messages that the model did not write, also hides tokens of newer models, such as `<think>`: an unused
-//! character, the separator, is inserted after the `<`.
+//! Hides `|` and `]` in messages while a template runs. A special token with `|` or `]` in the output then comes from the template. The special
+//! tokens `<sop>`, `sop` and `<eop>` are not hidden. Tokens of newer models, such as `<think>`, are hidden in messages that the model did not write:
+//! an unused character, the separator, is inserted after the `<`.
 
 use super::super::Role;
 use super::super::part::{MARKS, NEWER};

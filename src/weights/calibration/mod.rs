@@ -79,7 +79,7 @@ impl Calibration {
     ///
     /// # Errors
     ///
-    /// `File` if a number is not finite or negative, or if the sizes contradict each other.
+    /// `File` if a number is negative or not finite, if the sizes contradict each other, if a name occurs twice, or if `sums` is empty.
     pub fn new(sums: impl IntoIterator<Item = (String, ColumnSums)>) -> Result<Calibration> {
         let mut found = Calibration::default();
         for (name, sums) in sums {

@@ -30,7 +30,8 @@ use super::located::LocatedTensor;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// Returns how many bytes at the beginning of a file are needed to read its header, or more. `head` has some of them.
+/// Returns how many bytes at the beginning of a file must be in memory. `head` has the bytes so far. If the header continues after `head`, returns
+/// four times the length of `head`, at least 1 MiB, because only a complete header shows its own length. Otherwise returns the length of `head`.
 pub(super) fn header_bytes(head: &[u8], size: u64) -> u64 {
     let is_cut = |e: &Error| head.len() <= reader::MAX_HEADER_BYTES && e.hint.as_deref() == Some(reader::AGAIN);
     match Header::read(head, size).and_then(|header| header.tensors().map(|_| ())) {

@@ -78,7 +78,7 @@ const FILE_TYPES: [(DType, u32); 15] = [
 /// `Usage` if llama.cpp has no architecture or no tensor names for the model. `Model` if a tensor is missing or has an unsupported shape.
 pub(in crate::weights) fn describe(input: &Checkpoint) -> Result<GgufModel> {
     let glm = input.metadata().get(GLM).map(|json| Glm::parse(json)).transpose()?;
-    // Not a function of the families' trait: a module for browsers then has no writer.
+    // This is not a method of `ModelFamily`: `FAMILIES` would then refer to the writers, and a WebAssembly module for browsers would contain them.
     match &glm {
         Some(glm) => match &glm.flash {
             Some(flash) => super::flash::write::model(input, glm, flash),
@@ -112,7 +112,8 @@ pub(crate) fn places(input: &Checkpoint) -> BTreeMap<String, GgufPlace> {
         let of = t.sources.len();
         t.sources.into_iter().enumerate().map(move |(index, source)| (source, GgufPlace { tensor: t.name.clone(), index, of }))
     };
-    // In RWKV-7's first block, unused tensors of the file repeat a canonical tensor. Its used place comes later, and so replaces theirs in the map.
+    // In RWKV-7's first block, unused tensors of the file are copies of a canonical tensor. The place of the used tensor comes later in the list,
+    // so it replaces the place of the unused copy in the map.
     tensors.into_iter().flat_map(of_tensor).collect()
 }
 

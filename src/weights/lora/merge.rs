@@ -148,7 +148,7 @@ impl Sum<'_, '_> {
         Ok(())
     }
 
-    /// Returns the factor of each column, whose norm becomes its magnitude.
+    /// Returns for each column the factor after which the norm of the column equals its magnitude.
     fn column_factors(&self, magnitudes: Vec<f32>) -> Result<Vec<f32>> {
         let mut squares = filled(0f64, magnitudes.len(), LORA)?;
         self.blocks(&mut |_, block| {

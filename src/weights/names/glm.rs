@@ -32,7 +32,7 @@ const INNER: [&str; 2] = ["transformer.", "language_model."];
 /// The first parts of names that only ChatGLM's own code uses.
 const OWN: [&str; 4] = ["embedding.", "encoder.", "output_layer.", "classifier_head."];
 
-/// Returns true if the tensors have names of a GLM. Names of a LoRA adapter, or of only a part of a model, are not enough.
+/// Returns true if the tensors have names that only GLMs have. Names of a LoRA adapter, or names that other models also have, are not enough.
 pub(in crate::weights) fn recognises(tensors: &[LocatedTensor]) -> bool {
     let any = |wanted: &str| tensors.iter().any(|t| in_layer(bare(&t.name, &INNER)).is_some_and(|(_, part)| part == wanted));
     let is_table = |t: &LocatedTensor| bare(&t.name, &INNER) == TOP[0].0;
@@ -102,7 +102,8 @@ pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Res
             continue;
         }
         if let Some(flash) = &glm.flash {
-            // The layers after the last layer predict further tokens, and are left out. A number has one spelling, so that a file cannot name a layer many times.
+            // The layers after those in the configuration predict further tokens, and are left out. Leading zeros are refused, so that a file
+            // cannot name one layer many times.
             let number = layer.parse::<usize>().ok().filter(|n| n.to_string() == layer);
             let number = number
                 .ok_or_else(|| Error::model("expected the number of a layer without leading zeros").at(format!("tensor {}", t.name)))?;

@@ -97,8 +97,9 @@ pub(super) fn metadata(slots: &[(String, TensorSlot)], style: NameStyle) -> Opti
     if style == NameStyle::Hybrid { hybrid::metadata(slots) } else { None }
 }
 
-/// Returns the tensors that an adapter of an RWKV model changes, as [`rwkv`] does. An adapter may have too few names to show their style. Then the first
-/// style counts with which the model has all tensors; `has` returns whether the model has a tensor.
+/// Returns the tensors that an adapter of an RWKV model changes, as [`rwkv`] does. An adapter may have too few names to show their style. If the
+/// model lacks a tensor, other styles are tried, and the first style with which the model has all tensors is used. `has` returns whether the model
+/// has a tensor.
 pub(super) fn rwkv_adapter(tensors: Vec<LocatedTensor>, facts: &Facts, has: &dyn Fn(&str) -> bool) -> Result<Vec<TensorSlot>> {
     let are_known = |slots: &[TensorSlot]| slots.iter().all(|slot| has(&slot.located.name));
     let (found, _) = rwkv(tensors.clone(), facts)?;

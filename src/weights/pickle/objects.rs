@@ -287,7 +287,7 @@ impl<'a> Arena<'a> {
             let is_named = |key: Id| matches!(self.get(key), PickleValue::Text(text) if *text == name);
             pairs.iter().find(|(key, value)| is_named(*key) && matches!(self.get(*value), PickleValue::Dict(_)))
         };
-        // A dictionary of tensors may have other entries, whatever their names.
+        // If `top` itself has tensors, only `state_dict` counts as a wrapper. In a dictionary of tensors, the other keys may be ordinary entries.
         let has_tensors = pairs.iter().any(|(_, value)| matches!(self.get(*value), PickleValue::Tensor(_)));
         let n = if has_tensors { 1 } else { WRAPPERS.len() };
         if let Some((_, id)) = WRAPPERS.into_iter().take(n).find_map(under) {
