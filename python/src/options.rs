@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculation, Task};
 use wingbeat_cli::MAX_THREADS;
 
-/// What `Model` was called with: the options of the library and of this binding, by name.
+/// The arguments with which `Model` was called: options of the library and of this binding, by name.
 pub struct LoadOptions {
     named: Vec<(String, String)>,
 }
