@@ -99,7 +99,8 @@ impl LoadOptions {
         Ok(options)
     }
 
-    /// Returns the options of the engine. `load` loads a further model; `beside` are its options unless there are options of its own.
+    /// Returns the options of the engine. `load` loads a further model, such as the draft model, with the options `beside`. Options such as
+    /// `draft_device` override some of them.
     pub fn engine(&self, model: &Model, beside: &Options, load: impl Fn(&ModelSource, &Options) -> Result<Model>) -> Result<EngineOptions> {
         let count = |name| self.read::<usize>(name, "a whole number");
         let mut options = EngineOptions::new();
