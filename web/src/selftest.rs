@@ -10,8 +10,8 @@ use wingbeat::low_level::exec::selftest::{Extent, cases, run_async};
 use wingbeat::low_level::quant;
 use wingbeat::low_level::words::WORDS;
 
-/// Runs all cases of the quick test for every word (fused operation), or only one case per word if `few` is true. `formats` has the names of the weight
-/// formats to test, separated by commas. `class` chooses the kernels; an empty text takes the kernels that suit the GPU. Returns JSON:
+/// Runs all cases of the quick test for every word (fused operation), or only one case per word if `few` is true. `formats` has the names of the
+/// weight formats to test, separated by commas. `class` chooses the kernels; an empty text takes the kernels that suit the GPU. Returns JSON:
 /// `{cases, wrong: [text]}`. `progress(done, total)` is called after each case. An error that `progress` throws ends the test.
 #[wasm_bindgen]
 pub async fn self_test(class: &str, formats: &str, few: bool, progress: &Function) -> Result<String, JsValue> {
