@@ -61,11 +61,11 @@ fn tape(n: usize, rows: usize, k: usize) -> Tape {
     tape
 }
 
-/// The number of small products whose time is the time of a product beside its reads.
+/// The number of small products that are timed. Their weights are read in no time, so the mean is the time that any product takes beside its reads.
 const SMALL_PRODUCTS: usize = 64;
 /// The number of rows and columns of a small product's matrix.
 const SMALL: usize = 64;
-/// The number of tokens that the embedded model decodes to measure the time of a word.
+/// The number of tokens that the embedded model decodes to measure the time of a word (fused operation).
 const DECODED: usize = 16;
 /// The number of rows and columns of a matrix whose rate of reading is measured. Matrices of models with 0.1 to 3 billion parameters have about this
 /// many columns.
@@ -110,7 +110,8 @@ pub fn rates(choice: &DeviceDecision) -> Result<DeviceRates> {
     Ok(DeviceRates { id: choice.id.clone(), name, is_software, memory_bytes: memory.map(|m| m.total), read_gb_s, word_us })
 }
 
-/// Measures the time that a word takes beside its reads of weights: the mean of the words of the embedded model, whose weights are read in no time.
+/// Returns the time that a word (fused operation) takes beside its reads of weights, in seconds. Decodes tokens with the embedded model, subtracts
+/// the short time in which its weights are read, and divides the rest by the number of words.
 fn seconds_per_word(choice: &DeviceDecision, read_gb_s: f64) -> Result<f64> {
     let options = Options { device: choice.id.parse()?, dtype: FloatChoice::Exactly(Float::F16), ..Options::default() };
     let model = Model::load(&ModelSource::Embedded, &options, &mut |_, _| ())?;

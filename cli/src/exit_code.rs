@@ -1,4 +1,4 @@
-//! The exit code of the program. The standard library's own type does not tell its number.
+//! The exit code of the program. The standard library's own type does not expose its number.
 
 use std::process;
 

@@ -43,8 +43,8 @@ pub fn path(typed: &str, address: &Address, newer: Option<&str>, missing: Error)
     run(&plan, &client, &cache, address)
 }
 
-/// Downloads what the cache does not have of the newest revision of a model, and returns the model's path. Returns the path of the copy in the cache,
-/// with a note, if the hub cannot be asked or the cache cannot be written.
+/// Asks the hub for a model's current commit, downloads the files that the cache lacks, and returns the model's path. If the hub cannot be asked or
+/// the cache cannot be written, prints a note and returns the path of the copy in the cache.
 ///
 /// # Errors
 /// `File` if the download fails, or if nothing can be downloaded and the cache does not have the model.

@@ -206,7 +206,7 @@ struct Played {
 }
 
 impl Played {
-    /// Returns the place for the texts of a request that is submitted next: its time counts from here.
+    /// Creates the record of a request's texts. Call this directly before the request is submitted: the time to the first token counts from here.
     fn new(raw: bool) -> Played {
         Played { out: Output::new(raw), done: Vec::new(), began: Instant::now(), first_ms: None, closed: None }
     }

@@ -72,7 +72,8 @@ fn end_with(message: &str, hint: &str) -> ! {
     static IS_ENDING: AtomicBool = AtomicBool::new(false);
     let kind = Kind::Memory;
     if IS_ENDING.swap(true, Ordering::SeqCst) {
-        // Another thread prints the error and ends the program. If this thread failed while it did so, no other thread ends the program.
+        // Usually another thread prints the error and ends the program within this second. If this thread itself was printing and failed again, no
+        // other thread ends the program, so this thread ends it.
         std::thread::sleep(std::time::Duration::from_secs(1));
         low_level::exit(kind.exit_code().into());
     }

@@ -251,7 +251,7 @@ pub fn load(source: &ModelSource, options: &Options) -> Result<Model> {
     load_saying(source, options, &mut Vec::new())
 }
 
-/// Loads a model as [`load`] does, without a word.
+/// Loads a model as [`load`] does, but prints no notes.
 pub fn load_quietly(source: &ModelSource, options: &Options) -> Result<Model> {
     let source = &resolved(source)?;
     let mut bar = Progress::new("loading", Unit::Bytes);
@@ -331,7 +331,7 @@ impl WeightArgs {
         load(source, &Options { calibration, ..options })
     }
 
-    /// Loads a model for vectors beside a model with an adapter. The adapter does not apply to it.
+    /// Loads a model that computes vectors. Leaves out the adapter of `--lora`, which belongs to the models that generate text.
     pub fn load_for_vectors(&self, path: &Path) -> Result<Model> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         let options = Options { dtype, quant, output: Results::Hidden, ..self.run.options(self.vocab.clone())? };

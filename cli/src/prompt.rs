@@ -141,7 +141,7 @@ impl InputArgs {
     }
 }
 
-/// Says that a text is not read from the file that has its name.
+/// Prints a note if the text is also the name of a file, because the file is not read.
 fn note_file(text: &str) {
     if !text.contains(char::is_whitespace) && Path::new(text).is_file() {
         say(format_args!("note: the text is {:?} itself; `--file {text}` reads the file of this name", short(text, 60)));

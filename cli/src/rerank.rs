@@ -74,7 +74,7 @@ pub fn run(args: Args) -> Outcome {
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?.min(placed.len());
     // The cache keeps the state after each document for the next queries.
     let cache = match more {
-        // All documents of a step may leave a fork at once.
+        // A document leaves a fork of its slot in device memory until its state is copied to the host. All slots may end their documents in one step.
         Some(_) => CacheOptions { device_bytes: n_slots as u64 * model.slot_bytes(), host_bytes: u64::MAX, ..CacheOptions::default() },
         None => CacheOptions::off(),
     };

@@ -47,7 +47,7 @@ pub fn within(range: RangeInclusive<u32>) -> impl Fn(&str) -> Result<u32, String
     move |text| text.trim().parse().ok().filter(|n| (least..=most).contains(n)).ok_or_else(expected)
 }
 
-/// The endings of a size, and what they multiply by. As with `split`, `M` is 1024 times 1024 bytes, and `MB` is a million.
+/// The units of a size, and their numbers of bytes. As in the Unix command `split`, `M` is 1024 times 1024 bytes, and `MB` is a million.
 const UNITS: [(&str, u64); 9] = [
     ("KiB", 1 << 10),
     ("MiB", 1 << 20),

@@ -34,7 +34,7 @@ pub fn start() -> std::io::Result<()> {
                 let mut is_last = false;
                 let attached = Python::try_attach(|py| {
                     run(py, &first);
-                    // The other calls that wait need no second wait for the interpreter.
+                    // Runs all other waiting calls, too, so that they need not wait for the interpreter again.
                     for call in called.try_iter() {
                         match call {
                             Some(function) => run(py, &function),
@@ -53,7 +53,7 @@ pub fn start() -> std::io::Result<()> {
     Ok(())
 }
 
-/// An event loop that was closed refuses the call: nobody waits there.
+/// Calls a function. Ignores an error: a closed event loop refuses the call, and then nobody waits for it.
 fn run(py: Python<'_>, function: &Py<PyAny>) {
     let _ = function.call0(py);
 }

@@ -39,7 +39,7 @@ const NAMES: [(&str, &str); 9] = [
     ("wingbeat doctor", "`python -m wingbeat doctor`"),
 ];
 
-/// Returns what a name of the library is called here, and an option with a value as Python writes it.
+/// Returns Python's words for a name of the library, or for an option with a value. Returns `None` if Python uses the same words.
 fn in_python(name: &str, value: Option<&str>) -> Option<String> {
     match value {
         Some(value) if !value.starts_with('"') && value.parse::<f64>().is_err() => Some(format!("`{name}=\"{value}\"`")),

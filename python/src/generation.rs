@@ -20,7 +20,7 @@ pub struct Reader {
     waiting: Arc<Waiting>,
 }
 
-/// All that wait for the next event. The request itself remembers only one of them.
+/// The wakers of all callers that wait for the next event. The library's generation remembers only one waker.
 #[derive(Default)]
 struct Waiting(Mutex<Vec<Waker>>);
 
@@ -50,7 +50,7 @@ impl Reader {
             None => Poll::Ready(None),
         };
         if polled.is_ready() {
-            // The others may find the next event, or the end.
+            // Wakes the other callers: they may find the next event, or the end.
             self.forget(waker);
             all.wake();
         }
@@ -164,8 +164,8 @@ impl Generation {
         }
     }
 
-    /// Returns the next event if it is there, and `None` after the last one. Otherwise returns `...`, and calls `ready` once from another thread when it
-    /// is worth to poll again.
+    /// Returns the next event if it is there, and `None` after the last one. Otherwise returns `...`, and calls `ready` once from another thread when
+    /// the caller should poll again.
     fn poll(&self, py: Python<'_>, ready: Py<PyAny>) -> PyResult<Py<PyAny>> {
         if process::is_forked() {
             return Err(errors::forked(py));

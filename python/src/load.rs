@@ -1,4 +1,4 @@
-//! Loads a model in a thread, so that Ctrl-C ends the wait and Python's other threads go on.
+//! Loads a model in a thread, so that Ctrl-C ends the wait and Python's other threads continue.
 
 use crate::errors;
 use crate::options::LoadOptions;
@@ -24,7 +24,7 @@ enum Said {
     Loaded(thread::Result<Result<Engine>>),
 }
 
-/// The reason for which a load that nobody waits for ends.
+/// The payload of the panic that ends a load for which nobody waits any longer.
 struct Abandoned;
 
 /// Loads a model and starts its engine. Returns the engine. `progress(stage, done, total)` is a function of Python.

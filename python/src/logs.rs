@@ -33,9 +33,10 @@ impl Log for Queue {
     fn flush(&self) {}
 }
 
-/// Begins to collect messages of the levels that Python's logger wants. The first model that is opened calls this function.
+/// Begins to collect messages of the levels that Python's logger wants now. Each load of a model and each request calls this function, so that a
+/// changed level takes effect.
 pub fn start(py: Python<'_>) -> PyResult<()> {
-    // A second model finds the logger in place.
+    // An error is ignored: later calls find the logger in place.
     let _ = log::set_logger(&Queue);
     let level: i32 = logger(py)?.call_method0("getEffectiveLevel")?.extract()?;
     log::set_max_level(match level {

@@ -171,7 +171,7 @@ impl Model {
         self.with(py, move |open| if special { vocab(open)?.encode_marked(&text) } else { vocab(open)?.encode(&text) })
     }
 
-    /// Returns the bytes of tokens. With `special`, marks have their texts, otherwise none.
+    /// Returns the bytes of tokens. With `special`, marks of chat formats have their texts. Otherwise they have no bytes.
     fn detokenize<'py>(&self, py: Python<'py>, ids: Vec<u32>, special: bool) -> PyResult<Bound<'py, PyBytes>> {
         let bytes = self.with(py, move |open| {
             check(open, &ids)?;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use wingbeat::{CacheOptions, EngineOptions, Error, Format, Model, ModelSource, Options, Pooling, Result, Speculation, Task};
 use wingbeat_cli::MAX_THREADS;
 
-/// What `Model` was called with: the options of the library and of this binding, by name.
+/// The arguments with which `Model` was called: options of the library and of this binding, by name.
 pub struct LoadOptions {
     named: Vec<(String, String)>,
 }
@@ -99,7 +99,8 @@ impl LoadOptions {
         Ok(options)
     }
 
-    /// Returns the options of the engine. `load` loads a further model; `beside` are its options unless there are options of its own.
+    /// Returns the options of the engine. `load` loads a further model, such as the draft model, with the options `beside`. Options such as
+    /// `draft_device` override some of them.
     pub fn engine(&self, model: &Model, beside: &Options, load: impl Fn(&ModelSource, &Options) -> Result<Model>) -> Result<EngineOptions> {
         let count = |name| self.read::<usize>(name, "a whole number");
         let mut options = EngineOptions::new();

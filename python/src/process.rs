@@ -1,4 +1,4 @@
-//! What belongs to this process: models that are open, and the end of the process.
+//! The state of this process: its open models, and its end.
 //!
 //! A fork copies neither threads nor the GPU, so a child process must not touch the models of its parent.
 
@@ -20,7 +20,7 @@ static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 /// The open models, for the end of the process.
 static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 
-/// The readers of requests, for the end of the process. A text goes on after its model is dropped, as long as somebody may read it.
+/// The readers of requests, for the end of the process. A text continues after its model is dropped, as long as somebody may read it.
 static READERS: Mutex<Vec<Weak<Reader>>> = Mutex::new(Vec::new());
 
 /// True from the moment when Python begins to end.
@@ -32,7 +32,7 @@ static ENDS_IN: Mutex<Option<ThreadId>> = Mutex::new(None);
 /// The number of threads that are about to take the interpreter's lock back.
 static RETURNING: AtomicUsize = AtomicUsize::new(0);
 
-/// Threads that load models whose caller has stopped to wait.
+/// Threads that load models whose callers no longer wait.
 static ABANDONED: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
 /// Marks the process as one that opens models. Registers the function that closes them when Python ends.
@@ -87,13 +87,13 @@ pub fn remember_reader(reader: &Arc<Reader>) {
     readers.push(Arc::downgrade(reader));
 }
 
-/// Remembers a thread that loads a model which nobody waits for.
+/// Remembers a thread that loads a model for which nobody waits any longer.
 pub fn abandon(thread: JoinHandle<()>) {
     lock(&ABANDONED).push(thread);
 }
 
-/// Runs `work` without the interpreter's lock. If Python is ending when the work is done, the thread stops here for good: a thread that takes the lock then is
-/// ended by Python, which Rust does not survive.
+/// Runs `work` without the interpreter's lock. If Python is ending when the work is done, the thread stops here for good: Python would end a thread
+/// that takes the lock then, and Rust does not survive this.
 pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     let done = py.detach(|| {
         let done = work();
@@ -136,7 +136,7 @@ pub fn at_exit(py: Python<'_>) -> PyResult<()> {
         let threads = mem::take(&mut *lock(&ABANDONED));
         threads.into_iter().try_for_each(|thread| thread.join()).map_err(|_| ())?;
         crate::bridge::stop()?;
-        // Threads that saw no end yet still get the lock, which this thread does not have.
+        // Threads that began to return before the end was announced still get the lock, because this thread does not hold it.
         while RETURNING.load(Ordering::SeqCst) > 0 {
             thread::sleep(Duration::from_millis(1));
         }

@@ -30,7 +30,8 @@ impl Reader {
             Some(session) => session,
             None => {
                 let model = engine.model();
-                // The beginnings that texts share take blocks of the KV cache once, wherever they are nested.
+                // `loglikelihoods` keeps up to `MAX_NESTED` nested beginnings in slots. Each extends the one before and shares its blocks of the KV
+                // cache, so together they take one context, and at most one more block each.
                 let idle =
                     Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + MAX_NESTED * TOKENS_PER_BLOCK), ..Idle::default() };
                 Session::with_idle(model, engine.stats().slots, idle)?

@@ -11,7 +11,7 @@ pub struct Vocab(wingbeat::vocab::Vocab);
 
 #[pymethods]
 impl Vocab {
-    /// Opens a vocabulary: a file, or the name `world` or `tiny`.
+    /// Opens a vocabulary: a file, or the name `world`, `small-world` or `tiny`.
     #[new]
     fn new(py: Python<'_>, name: PathBuf) -> PyResult<Vocab> {
         detached(py, || wingbeat::vocab::Vocab::find(&name)).map(Vocab)
@@ -23,7 +23,7 @@ impl Vocab {
         detached(py, || if special { self.0.encode_marked(&text) } else { self.0.encode(&text) })
     }
 
-    /// Returns the bytes of tokens. With `special`, marks have their texts, otherwise none.
+    /// Returns the bytes of tokens. With `special`, marks of chat formats have their texts. Otherwise they have no bytes.
     fn detokenize<'py>(&self, py: Python<'py>, ids: Vec<u32>, special: bool) -> PyResult<Bound<'py, PyBytes>> {
         let most = self.0.max_id();
         match ids.iter().find(|&&id| id > most) {

@@ -72,7 +72,7 @@ pub struct Hosted {
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
     load: LoadEngine,
-    /// True if the model loads on its first use, again after it could not be loaded.
+    /// True if the model loads on its first use. After a load that failed, the next use tries again.
     is_lazy: bool,
     phase: Mutex<Phase>,
     /// Signals that the phase has changed.

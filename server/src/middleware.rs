@@ -92,7 +92,7 @@ fn admitted(app: &App, request: &Request, request_id: &str) -> Result<Caller, Fa
     Ok(Caller { request_id: request_id.into(), key, namespace, session })
 }
 
-/// Returns the client's own id of the request, if it is short and printable, or a new id.
+/// Returns the client's own id of the request if it has 1 to 100 ASCII letters, digits, `-`, `_` and `.`. Otherwise returns a new id.
 fn request_id(headers: &HeaderMap) -> String {
     let own = headers.get(REQUEST_ID).and_then(|id| id.to_str().ok());
     let is_id = |id: &&str| (1..=100).contains(&id.len()) && id.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b));

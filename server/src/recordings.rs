@@ -64,7 +64,7 @@ impl Recordings {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins the recording of an answer with this id, and removes expired recordings. `claim` becomes the memory of the events.
+    /// Begins the recording of an answer with this id, and removes expired recordings. `claim` counts the bytes of the events.
     pub fn begin(&self, namespace: &str, id: &str, claim: Claim) -> Arc<Recording> {
         self.sweep();
         let mut all = self.lock();
@@ -182,8 +182,8 @@ impl Recording {
         })
     }
 
-    /// Waits for event number `n`, counted from 0, and returns it with its number. If the event was dropped, returns the first that is kept. Returns
-    /// `None` if the answer ended before.
+    /// Waits for event number `n`, and returns it with its number. Counts from 0, unlike [`read`](Self::read). If the event was dropped, returns the
+    /// first event that is kept. Returns `None` if the answer ended before this event.
     async fn event(&self, n: usize) -> Option<(usize, StreamEvent)> {
         loop {
             let changed = self.changed.notified();

@@ -214,7 +214,7 @@ fn is_record(name: &str) -> bool {
     name.ends_with(".json")
 }
 
-/// The line with the checksum after a record: JSON, so that each line of the file is.
+/// The line with the checksum that follows a record, without its digits. It is JSON, too, so the file consists of lines of JSON.
 const SEAL: [&str; 2] = ["\n{\"crc32\":\"", "\"}"];
 const DIGITS: usize = 8;
 

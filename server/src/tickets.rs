@@ -77,8 +77,8 @@ impl Ticket {
     /// Submits a request to a model's engine. The ticket keeps `claim`, the request's memory.
     ///
     /// # Errors
-    /// 400 if a field is wrong; 404 if the named state is unknown, or is deleted before the request begins; 429 if the queue or the memory of requests is full, for all callers or for this caller; 503 if the model is
-    /// not ready or the server ends.
+    /// 400 if a field is wrong; 404 if the named state is unknown, or is deleted before the request begins; 429 if the queue or the memory of
+    /// requests is full, for all callers or for this caller; 503 if the model is not ready or the server ends.
     pub async fn open(
         app: &Arc<App>,
         model: &Arc<Hosted>,

@@ -1,7 +1,7 @@
 //! A connection whose end is noticed at any time.
 //!
-//! Hyper reads from a connection only when it can use the bytes. After one more byte than the body of a request, it reads nothing until the response
-//! is complete, so it does not see that the client has left. The system reports the end of a connection before the unread bytes are read.
+//! Hyper reads from a connection only when it can use the bytes. If a byte follows the body of a request, Hyper reads nothing more until the response
+//! is complete, so it does not see that the client has left. The system, in contrast, reports the end of a connection even while bytes are unread.
 
 use std::io::{ErrorKind, IoSlice, Result};
 use std::pin::Pin;

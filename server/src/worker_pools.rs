@@ -9,7 +9,7 @@ use wingbeat::error::Error;
 /// The most bytes of a request whose work is quick.
 pub const QUICK_BYTES: usize = 64 << 10;
 
-/// Two bounds: one for quick work, and one for the work of large requests, so that quick work never waits behind large requests.
+/// Two pools: one for quick work, and one for the work of large requests, so that quick work never waits behind large requests.
 pub struct WorkerPools {
     quick: WorkerPool,
     large: WorkerPool,
@@ -23,7 +23,7 @@ struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Returns a pool with `n` threads. With several keys, each key has half of them.
+    /// Returns a pool that does at most `n` pieces of work at once. With several keys, each key may have at most half of them.
     fn new(n: usize, n_keys: usize) -> WorkerPool {
         WorkerPool { all: Arc::new(Semaphore::new(n)), per_key: if n_keys > 1 { n / 2 } else { n }, of: Mutex::default() }
     }
@@ -39,7 +39,7 @@ impl WorkerPools {
         WorkerPools { quick: WorkerPool::new(4, n_keys), large: WorkerPool::new(2, n_keys) }
     }
 
-    /// Runs work for a request of `n_bytes` on a thread that may block, after earlier work of the same namespace.
+    /// Runs work for a request of `n_bytes` on a thread that may block. First waits until the pool and the namespace's part of it have room.
     pub async fn run<T: Send + 'static, E: From<Error> + Send + 'static>(
         &self,
         namespace: &str,

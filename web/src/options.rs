@@ -29,7 +29,7 @@ pub struct LoadOptions {
     format: Option<String>,
     /// Whether the prefix cache is used.
     prefix_cache: Option<bool>,
-    /// What guesses the next tokens: `off`, `auto`, `ngram` or `forced`.
+    /// The method that guesses the next tokens: `off`, `auto`, `ngram` or `forced`.
     speculate: Option<String>,
     /// The number of guesses per step.
     draft_tokens: Option<usize>,

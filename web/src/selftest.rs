@@ -1,4 +1,4 @@
-//! Compares the kernels on this GPU with their twins on the CPU.
+//! Compares the kernels on this GPU with their twins, the reference implementations on the CPU.
 
 use crate::error::js;
 use crate::options::open_gpu;
@@ -10,9 +10,9 @@ use wingbeat::low_level::exec::selftest::{Extent, cases, run_async};
 use wingbeat::low_level::quant;
 use wingbeat::low_level::words::WORDS;
 
-/// Runs one case of every word (`few`), or all cases of a quick test, with weights of each of `formats` (names with commas). Returns JSON:
-/// `{cases, wrong: [text]}`. `class` chooses the kernels; an empty text takes the kernels that suit the GPU. `progress(done, total)` is called after each case.
-/// An error that it throws ends the test.
+/// Runs all cases of the quick test for every word (fused operation), or only one case per word if `few` is true. `formats` has the names of the
+/// weight formats to test, separated by commas. `class` chooses the kernels; an empty text takes the kernels that suit the GPU. Returns JSON:
+/// `{cases, wrong: [text]}`. `progress(done, total)` is called after each case. An error that `progress` throws ends the test.
 #[wasm_bindgen]
 pub async fn self_test(class: &str, formats: &str, few: bool, progress: &Function) -> Result<String, JsValue> {
     let device = Arc::new(open_gpu(Some(class).filter(|class| !class.is_empty()), false).await.map_err(js)?);

@@ -74,7 +74,7 @@ pub fn files(source: Source) -> Result<(Files, Option<String>)> {
 
 async fn serve(source: Source, asked: Receiver<Asked>) {
     while let Ok(Asked { file, ranges, answer }) = asked.recv().await {
-        // The caller may have stopped to wait.
+        // An error is ignored: the caller may no longer wait for the answer.
         let _ = answer.send(read(&source, file, &ranges).await.map_err(|e| of_js(&e))).await;
     }
 }

@@ -17,7 +17,7 @@ const LIST: &str = "list";
 /// Models whose kernels are shown first, before those of test cases.
 const MODELS: [&str; 3] = ["rwkv7-0.1b", "rwkv6-1.5b", "glm4-0.5b"];
 
-/// A kernel that counts as near to a wrong name has at least this likeness, from 0 to 1.
+/// The error for an unknown name suggests the kernels whose names have at least this similarity to it, from 0 to 1.
 const NEAR: f64 = 0.8;
 
 #[derive(clap::Args)]

@@ -68,7 +68,7 @@ impl Address {
         Ok(Address { file: Some(file.into()), ..self.clone() })
     }
 
-    /// Returns whether the address names no revision, so that any revision in the cache is a match.
+    /// Returns whether the revision is `main`, as in an address that names none. Any revision in the cache then matches.
     pub fn is_unpinned(&self) -> bool {
         self.revision == MAIN
     }
@@ -108,8 +108,8 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     Err(Error::input(text))
 }
 
-/// Checks a revision or the path of a file in a repository: it must be relative, stay below the folder to which it is appended, on every system, and
-/// be what a screen shows.
+/// Checks a revision or the path of a file in a repository. The path must be relative, must stay below the folder to which it is appended on every
+/// system, and must not have characters that a terminal hides.
 pub fn check_path(what: &str, path: &str) -> Result<()> {
     let is_wrong = |part: &str| {
         part.is_empty() || part == "." || part.ends_with(['.', ' ']) || !is_plain(part) || part.contains(|c| "\\:*?\"<>|%#@".contains(c))

@@ -11,7 +11,7 @@ use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::weights::new_file::free_bytes;
 
-/// The configuration of a model that is a folder of files. Its link is the last that a download creates, so a folder with it is complete.
+/// The configuration of a model that is a folder of files. A download links this file last, so a snapshot without it is not complete.
 pub const CONFIG: &str = "config.json";
 /// The list of the files over which the weights are spread.
 const INDEX: &str = "model.safetensors.index.json";
@@ -177,8 +177,8 @@ impl Cache {
         files.into_iter().filter_map(cached).collect()
     }
 
-    /// Returns the folders of the snapshots that match the address's revision. Without a revision, returns those of `main` first, then the others from
-    /// new to old. Adds to `faults` what could not be read.
+    /// Returns the folders of the snapshots that match the address's revision. For the default revision, returns the snapshot of `main` first, then
+    /// all others from new to old. Adds to `faults` an error for each folder and file that could not be read.
     pub fn snapshots(&self, address: &Address, faults: &mut Vec<Error>) -> Vec<PathBuf> {
         let folder = self.folder(address).join("snapshots");
         let commit = match is_commit(&address.revision) {
@@ -262,8 +262,8 @@ impl Cache {
         self.check_inside(folder)
     }
 
-    /// Returns the path of a file at a commit, if the snapshot has it with this content. Writes nothing, so that a cache that cannot be written serves
-    /// its models.
+    /// Returns the path of a file at a commit if the snapshot has the file with this content. Writes nothing, so that the models of a read-only cache
+    /// can be used.
     pub fn snapshot_file(&self, address: &Address, commit: &str, etag: &Etag, size_bytes: u64) -> Option<PathBuf> {
         let path = self.folder(address).join("snapshots").join(commit).join(address.file.as_deref()?);
         self.existing(&path).ok()??;

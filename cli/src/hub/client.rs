@@ -87,7 +87,7 @@ impl Client {
         Client { agent: agent(&settings, limits, None), settings, limits, pause: Duration::from_secs(1) }
     }
 
-    /// Returns the least number of new bytes of a file that a try to download it should bring.
+    /// Returns how many new bytes a try to download a file must bring to count as progress.
     pub fn least_bytes(&self) -> u64 {
         self.limits.least_bytes
     }
@@ -144,7 +144,7 @@ impl Client {
     /// `File` if the server cannot be reached, or if its answer contradicts `expected`.
     pub fn content(&self, address: &Address, commit: &str, expected: &Metadata, start: u64) -> Result<FileContent> {
         let range = (start > 0).then(|| format!("bytes={start}-"));
-        // An agent of its own, because the watch shuts it down.
+        // The download has an agent of its own, because `Watched` shuts down the agent of a slow answer.
         let agent = agent(&self.settings, self.limits, None);
         let (response, url) = self.send(&agent, Method::GET, self.file(address, commit), range.as_deref(), Follow::All, address)?;
         let wrong = |text: String| Err(Error::file(text).at(host(&url)).at(address).hint("run the command again"));
@@ -261,7 +261,7 @@ impl Client {
         request.body(()).map_err(|_| Error::file("the address is not valid").at(host(url)))
     }
 
-    /// Returns the error of an answer that is not the wanted one.
+    /// Returns the error for an answer with an unexpected status.
     fn refused(&self, response: &Response<Body>, address: &Address) -> Error {
         let status = response.status();
         let page = format!("{}/{}", self.settings.endpoint.as_str().trim_end_matches('/'), address.name());
@@ -321,7 +321,7 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Returns the hash of the file that an answer announces. The header `etag` of a redirect is about the redirect.
+/// Returns the hash of the file that an answer announces. The header `etag` of a redirect describes the redirect, not the file.
 fn announced(headers: &HeaderMap, status: StatusCode) -> Option<Result<Etag>> {
     let own = || text(headers, ETAG.as_str()).filter(|_| status.is_success());
     text(headers, "x-linked-etag").or_else(own).map(Etag::parse)
@@ -334,8 +334,8 @@ fn asked_to_wait(response: &Response<Body>) -> Option<Option<Duration>> {
     is_passing.then(pause)
 }
 
-/// Returns whether a connection's failure may pass. A wrong host name stays. A closed port may open again: a server or a proxy that restarts refuses
-/// connections for a moment, and that must not end a download of hours.
+/// Returns whether a connection's failure may pass. A wrong host name stays wrong. A closed port may open again: a server or a proxy that restarts
+/// refuses connections for a moment, and that must not end a download of hours.
 fn may_pass(e: &ureq::Error) -> bool {
     matches!(e, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed)
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
 
-/// The hash that the hub announces: of a large file its SHA-256, of a small file git's hash of a blob.
+/// The hash that the hub announces for a file: the SHA-256 of a large file, or the hash that git gives a small file as a blob (SHA-1).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Etag(String);
 

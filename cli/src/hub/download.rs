@@ -1,4 +1,4 @@
-//! Downloads a file into the cache. A download that was cut goes on where it stopped, and its hash is checked before the file gets its name.
+//! Downloads a file into the cache. A download that was cut continues where it stopped. The hash is checked before the file gets its name.
 
 use super::address::Address;
 use super::cache::Cache;
@@ -61,7 +61,7 @@ pub fn pull(
     let lock = locked(&lock_path, &blob)?;
     if cache.existing(&blob)?.is_none() {
         let path = partial(&blob);
-        // For `list` and `rm`: the name of a blob is only its hash.
+        // `list` and `rm` read the name of the file from the lock, because the name of a blob is only its hash.
         let _ = lock.set_len(0).and_then(|()| (&lock).write_all(file.as_bytes()));
         cache.check_space(address, remaining(cache, address, commit, found))?;
         let download = Download { client, address, commit, found, path: &path };
@@ -75,13 +75,13 @@ fn blob(cache: &Cache, address: &Address, found: &Metadata) -> PathBuf {
     cache.folder(address).join("blobs").join(found.etag.as_str())
 }
 
-/// Returns the path of a blob that is not complete. Hugging Face's programs used the same name before huggingface_hub 2.4. What that version leaves has
-/// another name and may have holes, so nothing goes on with it.
+/// Returns the path of a blob that is not complete. Hugging Face's programs used the same name before huggingface_hub 2.4. Incomplete files of newer
+/// versions have other names and may have holes, so no download continues them.
 fn partial(blob: &Path) -> PathBuf {
     blob.with_extension(INCOMPLETE)
 }
 
-/// Opens a file of ours for writing, and refuses a link in its place, which could lead anywhere.
+/// Opens or creates a lock or a partial file for writing. Refuses a link, because it could lead anywhere.
 fn opened(path: &Path) -> Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
         return Err(Error::file("expected a file, found a link, a folder or a device")
@@ -125,7 +125,7 @@ impl Download<'_> {
         while done < total {
             let content = self.client.content(self.address, self.commit, self.found, done)?;
             tries.restarts += u32::from(content.start != done);
-            // The server may begin again: the bytes that are there are skipped, so that a try never loses what another brought.
+            // The server may begin again at byte 0. The bytes that earlier tries brought are then skipped, so that no try loses them.
             let skipped = done - content.start;
             let ended = self.receive(content.reader, skipped, &mut file, &mut hasher, &mut done, progress)?;
             if done == total {
@@ -148,7 +148,7 @@ impl Download<'_> {
         file.sync_all().map_err(|e| Error::io(e, self.path))
     }
 
-    /// Hashes what an earlier download left, and returns its length. What is longer than the file is no part of it and is dropped.
+    /// Hashes the bytes that an earlier download left, and returns their number. If there are more bytes than the file has, drops all of them.
     fn resume(&self, file: &mut File, hasher: &mut Hasher) -> Result<u64> {
         let io = |e| Error::io(e, self.path);
         let length = file.metadata().map_err(io)?.len();
@@ -173,8 +173,8 @@ impl Download<'_> {
         cut.map(drop).map_err(|e| Error::io(e, self.path))
     }
 
-    /// Writes what the server sends after `skipped` bytes, until it stops or the file is complete. Returns why it stopped. What a server sends after a
-    /// complete file is not waited for.
+    /// Skips `skipped` bytes and writes the further bytes that the server sends, until it stops or the file is complete. Returns why the server
+    /// stopped. Does not wait for bytes after a complete file.
     fn receive(
         &self,
         mut reader: Watched,
@@ -208,9 +208,9 @@ impl Download<'_> {
     }
 }
 
-/// The tries of a download, which end when they bring nothing new. A server could bring a byte with each of a billion tries.
+/// Counts the tries of a download, to end a download without progress. Otherwise, a server could send one byte in each of a billion tries.
 struct Tries {
-    /// The number of bytes after the last try that counts.
+    /// The number of bytes of the file after the last progress.
     most: u64,
     /// The tries since then.
     failed: u32,
@@ -219,8 +219,8 @@ struct Tries {
 }
 
 impl Tries {
-    /// Counts a try after which `done` bytes are there, and returns whether another may follow. A try counts if all since the last that counts brought
-    /// `least` new bytes.
+    /// Counts a try after which the file has `done` bytes. Returns whether another try may follow. The tries since the last progress are new progress
+    /// if they have brought `least` bytes together.
     fn may_go_on(&mut self, done: u64, least: u64) -> bool {
         if done - self.most >= least {
             (self.most, self.failed) = (done, 0);

@@ -1,5 +1,5 @@
-//! Files that interrupted downloads left: `blobs/HASH.incomplete`, and `blobs/HASH.XXXXXXXX.incomplete` of huggingface_hub since 2.4, which does not go on
-//! with such a file. The name of the file that was downloaded is in the lock, if wingbeat downloaded it.
+//! Files that interrupted downloads left: `blobs/HASH.incomplete`, and `blobs/HASH.XXXXXXXX.incomplete` of huggingface_hub 2.4 and later, which no
+//! download continues. If wingbeat downloaded the file, the lock has the file's name.
 
 use super::address::Address;
 use super::cache::Cache;
@@ -24,12 +24,12 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Returns whether both files are of the same blob.
+    /// Returns whether both files belong to the same blob, and so have one lock.
     pub fn has_lock_of(&self, other: &Partial) -> bool {
         self.lock == other.lock
     }
 
-    /// Locks the blob, so that no process goes on with the download. Returns `None` if the lock does not exist.
+    /// Locks the blob, so that no process continues the download. Returns `None` if the lock does not exist.
     ///
     /// # Errors
     /// `File` if a process downloads the file now.
@@ -44,7 +44,8 @@ impl Partial {
 }
 
 impl Cache {
-    /// Returns what interrupted downloads of a repository left. With a file in the address, only what is known to be of this file.
+    /// Returns the files that interrupted downloads of a repository left. If the address names a file, returns only those that are known to be parts
+    /// of this file.
     pub fn partials(&self, address: &Address) -> Vec<Partial> {
         let repository = Address { file: None, ..address.clone() };
         let entries = fs::read_dir(self.folder(address).join("blobs")).into_iter().flatten().flatten();

@@ -79,7 +79,7 @@ impl Plan {
             before += found.size_bytes;
             progress(before, total);
         }
-        // The model is there, and a later command finds it without the name of its revision.
+        // An error is only a warning: the model is in the cache, and a later command without a revision finds it there.
         if let Err(e) = cache.remember(&self.address, &self.commit) {
             log::warn!("{e}");
         }

@@ -21,13 +21,13 @@ pub struct Removal {
     is_whole: bool,
     /// The bytes that become free.
     pub size_bytes: u64,
-    /// The locks of downloads, so that none goes on.
+    /// The locks of interrupted downloads, so that no process continues them meanwhile.
     _locks: Vec<File>,
 }
 
 impl Cache {
-    /// Returns what has to be removed for an address: a file's links, its blob if no other link needs it, and what an interrupted download of it left;
-    /// or, without a file, the whole repository. Returns `None` if the cache has nothing at this address.
+    /// Returns the files to remove for an address: a file's links, its blob if no other link needs the blob, and the rest of an interrupted download.
+    /// If the address names no file, returns the whole repository. Returns `None` if the cache has nothing at this address.
     ///
     /// # Errors
     /// `File` if the folder of the file leads out of the cache, or if a process downloads the file now. `Input` if the address has a revision and no
@@ -60,7 +60,7 @@ impl Cache {
         self.removal_of(folder, links, &partials)
     }
 
-    /// Returns what has to be removed so that nothing is left of the interrupted downloads of a file or a repository, or `None` if it has no such file.
+    /// Returns the files that interrupted downloads at this address left, to remove them. Returns `None` if the cache has no such files.
     ///
     /// # Errors
     /// `File` if the folder leads out of the cache, or if a process downloads the file now.

@@ -108,7 +108,7 @@ impl Hub {
         self.requests.lock().unwrap().clone()
     }
 
-    /// Returns a client as [`client`](Self::client) does, for which a server must be quick.
+    /// Returns a client as [`client`](Self::client) does, but with time limits of 400 ms.
     pub fn impatient_client(&self) -> Client {
         let ms = Duration::from_millis;
         let limits = Limits { silence: ms(400), list: ms(400), window: ms(400), ..Limits::default() };

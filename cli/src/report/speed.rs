@@ -19,13 +19,13 @@ pub struct DeviceRates {
     /// `gpu:N` or `cpu`.
     pub id: String,
     pub name: String,
-    /// True for a software adapter, which models run on only if one asks for it.
+    /// True for a software adapter, on which models run only if the user asks for it.
     pub is_software: bool,
     /// The size of the device's memory in bytes. `None` if unknown.
     pub memory_bytes: Option<u64>,
     /// The rate at which products with one vector read weights, in GB/s, by weight format.
     pub read_gb_s: BTreeMap<String, f64>,
-    /// The time that a word of a model takes beside its reads, in microseconds.
+    /// The time that a word (fused operation) of a model takes beside its reads of weights, in microseconds.
     pub word_us: f64,
 }
 
@@ -43,7 +43,7 @@ pub struct DecodeCost {
 /// An estimate of the decode speed of a model with one slot.
 #[derive(Debug, Clone, Serialize)]
 pub struct SpeedReport {
-    /// The name of the model, such as `rwkv7-1.5b`. `None` in the description of a model, which has the name.
+    /// The name of the model, such as `rwkv7-1.5b`. `None` in the report of `inspect`, which has the name already.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub model: Option<&'static str>,
     /// The device, such as `gpu:0`. `None` in a report about one device.

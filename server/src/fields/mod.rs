@@ -71,7 +71,7 @@ pub enum Fate {
     Refused(&'static [&'static str], &'static str),
 }
 
-/// A row of the table: a field, the set of dialects for which the row is, and what happens.
+/// A row of the table: a field, the set of dialects to which the row applies, and what happens to the field there.
 pub struct Row {
     pub name: &'static str,
     at: u8,

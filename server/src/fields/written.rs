@@ -52,7 +52,7 @@ fn written() -> String {
     page
 }
 
-/// Returns a sentence that follows a colon. A name such as GBNF keeps its capitals.
+/// Returns a sentence with a small first letter, to follow a colon. A name such as GBNF keeps its capitals.
 fn lower(text: &str) -> String {
     let mut letters = text.chars();
     match (letters.next(), letters.next()) {

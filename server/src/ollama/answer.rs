@@ -39,7 +39,7 @@ pub struct Ending {
     done_reason: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     total_duration: Option<u64>,
-    /// The time in the queue. The model is loaded when the server starts.
+    /// The time in the queue. The time to load the model is not included.
     #[serde(skip_serializing_if = "Option::is_none")]
     load_duration: Option<u64>,
     /// The number of tokens in the prompt.

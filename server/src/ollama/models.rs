@@ -17,7 +17,7 @@ use wingbeat::engine::Engine;
 /// The version of Ollama whose API the server answers. Some clients refuse an older version.
 const VERSION: &str = "0.12.6";
 
-/// A time at which no client expects the model to have been unloaded.
+/// A time in the far future, so that no client takes the model for unloaded.
 const NEVER: &str = "9999-12-31T00:00:00Z";
 
 #[derive(Serialize, ToSchema)]

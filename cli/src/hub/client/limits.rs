@@ -1,4 +1,4 @@
-//! How long a server may take. A hostile server keeps a connection with a byte a minute, or with headers that never end.
+//! How long a server may take. A hostile server could keep a connection open for ever with one byte per minute, or with headers that never end.
 
 use std::io::{self, Read};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use std::time::Duration;
 use ureq::Agent;
 use wingbeat::low_level::front_end::size;
 
-/// The time and the bytes that a server has.
+/// How long a server may take, and how many bytes it must send in that time.
 #[derive(Debug, Clone, Copy)]
 pub struct Limits {
     /// The longest time without a byte, and the longest time until all headers of an answer are there.
@@ -18,7 +18,7 @@ pub struct Limits {
     pub list: Duration,
     /// The time over which the rate of a download is averaged.
     pub window: Duration,
-    /// The least number of a file's bytes in a window. A modem has more.
+    /// The number of a file's bytes that must arrive in each window. Even a modem is faster.
     pub least_bytes: u64,
 }
 
@@ -29,7 +29,8 @@ impl Default for Limits {
     }
 }
 
-/// A file's bytes, as long as enough of them arrive. A thread watches the rate, because a read never returns while trailers arrive.
+/// A reader of a file's bytes that ends if the bytes arrive too slowly. A separate thread watches the rate, because a read does not return while
+/// the server sends trailers.
 pub struct Watched {
     reader: Box<dyn Read>,
     count: Arc<Count>,
@@ -67,7 +68,7 @@ impl Watched {
         Ok(Watched { reader, count, limits, _alive: alive })
     }
 
-    /// Returns why the answer was ended, or `None` if it was fast enough.
+    /// Returns the reason if the thread has ended a slow answer, or `None` if the answer was fast enough.
     pub fn too_slow(&self) -> Option<String> {
         let Limits { window, least_bytes, .. } = self.limits;
         let is_slow = self.count.is_slow.load(Ordering::SeqCst);

@@ -13,7 +13,7 @@ fn content() -> Vec<u8> {
     (0..3 * BLOCK + 7).map(|i| (i * i % 251) as u8).collect()
 }
 
-/// Starts a hub whose answers to downloads and lists are `answer`'s, pulls `m.pth` from it, and returns the error.
+/// Starts a hub that answers downloads with `answer`, pulls `m.pth` from it, and returns the error and the hub.
 fn refused(answer: impl Fn(&Request, usize, &[u8]) -> Answer + Send + Sync + 'static) -> (String, Hub) {
     let content = content();
     let files = vec![("m.pth".to_string(), content.clone())];

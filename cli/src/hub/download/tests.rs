@@ -13,7 +13,7 @@ fn pulled(hub: &Hub, cache: &Cache, address: &Address) -> Result<PathBuf> {
     pull(&client, cache, address, COMMIT, &found, &mut |_| ())
 }
 
-/// Starts a hub whose answers to a download of `m.pth` are `answer`'s.
+/// Starts a hub that answers downloads of `m.pth` with `answer`.
 fn hub(answer: impl Fn(&Request, usize, &[u8]) -> Answer + Send + Sync + 'static) -> Hub {
     let content = content();
     Hub::start(move |request, earlier| match request.method.as_str() {
