@@ -288,7 +288,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
 }
 
 fn fits_f16(part: &MatrixPart, source: &dyn Source) -> Result<bool> {
-    // A file that is read by ranges is read once. Encoding refuses a number that does not fit.
+    // A source that is fetched in ranges would be fetched twice if the numbers were checked here. Encoding reports a number that does not fit.
     if source.is_ranged() || source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
         return Ok(true);
     }
