@@ -254,7 +254,7 @@ fn unknown(word: &str) -> Error {
 
 /// Sets the format of every matrix of the stacks `matrices`. `plan` chooses which matrices are quantised, and their formats. `dtype` chooses the
 /// format of all other matrices. With `Auto`, the other matrices of a stack are f16 if all their finite elements are in the range of f16,
-/// otherwise f32.
+/// otherwise f32. The matrices of routers are always f32.
 ///
 /// # Errors
 /// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
