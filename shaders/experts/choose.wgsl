@@ -34,7 +34,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let t = group.x + group.y * 32768u;
     if t >= n_tokens() { return; }
     let at = t * params.stride;
-    // NaN has no rank. These indices stay where no expert has the rank.
+    // Comparisons with NaN are false, so with a NaN logit some ranks may have no expert. Their entries keep these valid indices.
     for (var i = lane; i < USED; i += LANES) { picked[i] = i; }
     for (var e = lane; e < EXPERTS; e += LANES) { scores[e] = sigmoid(logits[at + e]) + bias[e]; }
     workgroupBarrier();

@@ -1,4 +1,4 @@
-// The input of a product of experts: rows of x, by the list of experts/sort. Fills the shader slot `input`.
+// The input of a product of experts: rows of x, in the order of the list that experts/sort has written. Fills the shader slot `input`.
 import package::experts::stack::params;
 
 struct Input {

@@ -19,7 +19,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
-// Three words per block: the numbers q, then d, and d times the sums of the first half, the second half and all of q.
+// Three words per block. Two have the numbers q. The third has d, then d times the sums of the first half, the second half and all of q.
 @group(0) @binding(2) var<storage, read_write> rounded: array<vec4<u32>>; // [T, stride]
 
 const LANES: u32 = 64u;

@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         var p = 0.0;
         if row.first == 1u { p = shift[shift_in + i]; } else { p = value(column, t - 1u, source + i); }
         let mixed = x + (p - x) * vectors[at + 2u * params.stride + i];
-        // The later loops of a lane read only elements that the same lane wrote.
+        // The later loops of a lane read only elements that the same lane wrote, so they need no barrier.
         y[here + i] = mixed;
         sum += mixed;
         if row.last == 1u { shift[shift_out + i] = x; }

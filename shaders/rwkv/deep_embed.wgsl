@@ -1,6 +1,6 @@
-// Multiplies a row vector by a matrix that depends on the token: y[t, j] = sum over i of q[t, i] (S[token][i, j] + z[t, i, j]) S is a table. Its
-// row `token` is the matrix [rank, rank] of this token, stored row by row. One workgroup per token, one lane per j. A large table has several
-// pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row writes y[t].
+// Multiplies a row vector by a matrix that depends on the token:  y[t, j] = sum over i of q[t, i] (S[token][i, j] + z[t, i, j])
+// S is a table. Its row `token` is the matrix [rank, rank] of this token, stored row by row. One workgroup per token, one lane per j. A large
+// table has several pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row writes y[t].
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 // Slot matrix: matrix/rows
 import package::lib::cursor::{n_tokens, row_at};

@@ -1,5 +1,6 @@
-// Looks up embeddings and normalises them: x[t] = LN0(E[token]) One workgroup per token; each lane takes a part of the width. A large table has
-// several pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row writes x[t].
+// Looks up embeddings and normalises them:  x[t] = LN0(E[token])
+// One workgroup per token; each lane takes a part of the width. A large table has several pieces (rows that fit one binding), each with its own
+// dispatch. Only the piece that has a token's row writes x[t].
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 // Slot matrix: matrix/rows
 import package::lib::cursor::{n_tokens, row_at};
@@ -19,7 +20,7 @@ struct Params {
     first_row: u32,
     // The number of rows of this piece.
     rows: u32,
-    // 1: the rows are normalised. 0: the rows are copied, because the file has no ln0 and its table is already normalised.
+    // 1: the rows are normalised. 0: the rows are copied, because the file has no ln0.
     normalise: u32,
     eps: f32,
 }
@@ -38,7 +39,8 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     let at = t * params.stride;
     let n = f32(params.width);
 
-    // Elements after the width are padding and become zero. The second pass of a lane reads only elements that the same lane wrote.
+    // Elements after the width are padding and become zero. Later loops of a lane read only elements that the same lane wrote, so they need no
+    // barrier.
     var sum = 0.0;
     for (var u = lane; u < params.units; u += WG) {
         let eight = weight8(place, token - params.first_row, u);

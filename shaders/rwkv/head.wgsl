@@ -50,7 +50,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             let scale = 1.0 / sqrt(reduce_sum(vec4(d * d), lane).x / n + params.eps);
             o = d * scale * vectors[params.norm + c] + vectors[params.norm + params.stride + c];
         } else {
-            // The next token overwrites `feed`, which the reductions of a norm would wait for.
+            // All lanes must have read `feed` before the next token overwrites it. With a norm, the barriers of `reduce_sum` ensure this.
             workgroupBarrier();
         }
         if DELTA == 1u { o += token.bonus; }

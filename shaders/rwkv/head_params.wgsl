@@ -66,7 +66,7 @@ fn low_rank(n: u32, t: u32, c: u32) -> vec4<f32> {
         let place = Place(m.x, m.w, m.y, params.width);
         let at = t * params.proj_stride / 4u + m.z;
         var sum = vec4(0.0);
-        // AHEAD units are loaded before the first is used, so that the lane waits for memory only once.
+        // AHEAD units are loaded before the first of them is used, so that the lane waits for memory only once per AHEAD units.
         var u = 0u;
         for (; u + AHEAD <= m.y; u += AHEAD) {
             unroll a in AHEAD {

@@ -1,6 +1,6 @@
-// Multiplies a range of channels of each row by a vector of the row's token: y[t, i] <- y[t, i] (S[token][i] + z[t, i]) S is a table with one
-// row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. A large table has several pieces (rows
-// that fit one binding), each with its own dispatch. Only the piece that has a token's row changes y[t].
+// Multiplies a range of channels of each row by a vector of the row's token:  y[t, i] <- y[t, i] (S[token][i] + z[t, i])
+// S is a table with one row per token of the vocabulary. One workgroup per token; each lane takes some units of eight channels. A large table
+// has several pieces (rows that fit one binding), each with its own dispatch. Only the piece that has a token's row changes y[t].
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 // Slot matrix: matrix/rows
 import package::lib::cursor::{n_tokens, row_at};

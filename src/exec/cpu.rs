@@ -92,7 +92,7 @@ fn host_part(part: &MatrixPart, axis: Axis, rounds: bool, source: &dyn Source) -
     }
     source.release(&part.tensor);
     let row_bytes = part.format.size_bytes(k);
-    // Products with rounded activations read striped codes only.
+    // Only products with rounded activations can read striped codes, so the codes of all other matrices stay row-major.
     let strip_bytes = product::strip_bytes(part.format, row_bytes).filter(|_| rounds);
     if let Some(bytes) = strip_bytes {
         let mut striped = filled(0, part.rows.div_ceil(product::STRIPED_ROWS) * bytes, &part.tensor)?;

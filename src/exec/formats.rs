@@ -254,7 +254,7 @@ fn unknown(word: &str) -> Error {
 
 /// Sets the format of every matrix of the stacks `matrices`. `plan` chooses which matrices are quantised, and their formats. `dtype` chooses the
 /// format of all other matrices. With `Auto`, the other matrices of a stack are f16 if all their finite elements are in the range of f16,
-/// otherwise f32.
+/// otherwise f32. The matrices of routers are always f32.
 ///
 /// # Errors
 /// A `Usage` error that names the option `quant`, if an exception of the user matches no tensor. Errors of `source` are passed on.
@@ -288,7 +288,7 @@ pub fn assign_formats(matrices: &mut [MatrixSpec], source: &dyn Source, dtype: F
 }
 
 fn fits_f16(part: &MatrixPart, source: &dyn Source) -> Result<bool> {
-    // A file that is read by ranges is read once. Encoding refuses a number that does not fit.
+    // A source that is fetched in ranges would be fetched twice if the numbers were checked here. Encoding reports a number that does not fit.
     if source.is_ranged() || source.dtype(&part.tensor).is_none_or(|d| d == DType::F16) {
         return Ok(true);
     }

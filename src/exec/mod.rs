@@ -50,7 +50,7 @@ pub trait Loaded: Send + Sync {
     /// values; the other pages are zeros.
     ///
     /// # Errors
-    /// `Memory` if the device has no room for the pages and blocks of `room`.
+    /// `Memory` if the device has no room for the pages and blocks of `capacity`.
     fn executor(self: Arc<Self>, capacity: Capacity) -> Result<Box<dyn Executor>>;
 
     /// Returns the number of bytes of device memory that the weights take, including the buffers for streamed layers. On the CPU, returns
@@ -62,7 +62,8 @@ pub trait Loaded: Send + Sync {
     fn sparse_bytes(&self) -> u64;
 
     /// Returns whether [`Executor::draw_ahead`] is the faster way to sample for `n_streams` sequences. On one GPU the result is `true` if the buffers
-    /// for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) overrides this choice.
+    /// for sampling fit a binding and no layer is streamed. The environment variable [`DRAWS`](environment::DRAWS) can forbid sampling on a GPU, or
+    /// allow it on a software adapter and on the CPU.
     ///
     /// # Errors
     /// `Usage` if the environment variable has an unknown value.

@@ -174,8 +174,8 @@ fn small_model() -> Tape {
     t
 }
 
-/// Returns the number of rows after a step's last row that are compared: no kernel may write to these rows. The buffer of an activation with a fixed number of
-/// rows has no others.
+/// Returns the number of rows after a step's last row that are compared: no kernel may write to these rows. The buffer of an activation with a
+/// fixed number of rows has no other rows.
 fn guard_rows(spec: &VarSpec) -> usize {
     if matches!(spec.rows, Rows::Fixed(_)) { 0 } else { 2 }
 }

@@ -32,7 +32,7 @@ impl<'a> RowEncoder<'a> {
     }
 
     /// Encodes consecutive rows of a matrix into `out`. `rows` has `k` weights per row and begins with row `first` of the matrix. If the format has
-    /// scales, the weights in `rows` are overwritten: their offsets are subtracted, and they are divided by their scales.
+    /// scales, the weights in `rows` may be overwritten: their offsets are subtracted, and they are divided by their scales.
     ///
     /// `k` is a multiple of [`super::PAD`]. With [`Axis::Column`], `first` is a multiple of [`WEIGHTS_PER_BLOCK`].
     ///

@@ -20,7 +20,7 @@ pub fn most(isa: Isa) -> usize {
     }
 }
 
-/// The number of rows that more than four tokens are multiplied by together.
+/// The number of rows that are multiplied together if there are more than four tokens, so that all sums stay in registers.
 const HALF: usize = STRIP / 2;
 /// Codes are prefetched at least this many bytes ahead of the loop.
 const AHEAD: usize = 12 << 10;

@@ -64,7 +64,7 @@ pub struct Loops {
     pub decode: Decode,
     /// Multiplies rows of codes by the activations of a few tokens. `None` if products of the format always decode whole rows first.
     pub multiply: Option<few::Multiply>,
-    /// Arranges rows of codes for products with rounded activations. `None` if the values of the codes are not whole numbers times a constant.
+    /// Arranges rows of codes for products with rounded activations. `None` in a build for browsers, or if `is_whole` is false.
     pub interleave: Option<rounded::Interleave>,
     /// Multiplies striped codes by the rounded activations of a few tokens. `None` if products always arrange the codes first.
     pub multiply_striped: Option<rounded::MultiplyFew>,

@@ -34,7 +34,8 @@ pub trait Codes {
     /// The numbers of bits of the low and the high part of a code. Only formats with a step have them.
     const PLANES: [usize; 2] = [0, 0];
 
-    /// The difference of a code and its value, divided by [`STEP`](Self::STEP). If the values are in a table, 128.
+    /// The number that `unsigned` adds, so that no result is negative: c − v / [`STEP`](Self::STEP), the same for every code c with the value v.
+    /// If the values are in a table, 128.
     const OFFSET: i32 = 0;
 
     /// The number of floats in a register from which on [`signed`](Self::signed) is faster than [`load`](Self::load). The default is for formats without

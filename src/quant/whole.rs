@@ -23,7 +23,7 @@ impl<B: Bits, const ZERO: i32, const SUB: usize, const MINIMA: bool> Codes for W
 
     const HAS_FEW: bool = !cfg!(target_family = "wasm");
 
-    /// [`Bits::lanes`] is fast if the codes of a unit are one number.
+    /// With codes of 4 or 8 bits, [`Bits::lanes`] is fast, so `signed` is faster only with registers of 16 floats.
     const SIGNED_FROM: usize = if matches!(B::BITS, 4 | 8) { 16 } else { 8 };
 
     const HAS_MINIMA: bool = MINIMA;

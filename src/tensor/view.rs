@@ -163,8 +163,8 @@ impl<'a> View<'a> {
         (self.is_dense() && !self.is_scaled()).then(|| &self.bytes[..self.len() * size])
     }
 
-    /// Returns the stored blocks, row-major without gaps, if the elements are in a block type. Returns `None` for views with a factor, and for strided
-    /// views.
+    /// Returns the stored blocks, row-major without gaps, if the elements are in a block type. Returns `None` for views with a factor, for strided
+    /// views, and if the elements do not fill whole blocks.
     pub fn block_bytes(&self) -> Option<&'a [u8]> {
         let (len, size) = self.dtype.block().filter(|_| self.dtype.size_bytes().is_none())?;
         (self.is_dense() && !self.is_scaled() && self.len().is_multiple_of(len)).then(|| &self.bytes[..self.len() / len * size])

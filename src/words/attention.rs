@@ -1,7 +1,8 @@
 //! Grouped-query attention over a cache of keys and values, with rotary positions.
 //!
 //!   q, k are rotated by their position; k, v are appended to the cache; o_i = Σ_j softmax_j(q_i · k_j / √D) v_j over all j ≤ i
-//!   qkv `[T, H D + 2 G D]`, keys and values `[blocks, 64, G, D]` on the host, o `[T, H D]`; query head h reads key head ⌊h / (H / G)⌋
+//!   qkv `[T, H D + 2 G D]`, o `[T, H D]`; on the host, keys are `[blocks, G, D, 64]` and values `[blocks, 64, G, D]`
+//!   query head h reads key head ⌊h / (H / G)⌋
 //! T is the number of tokens, H the number of query heads, G the number of key heads, D the number of channels per head. Source: GLM, arXiv
 //! 2406.12793. The host computes a table of the angles of all positions, because sin and cos of shaders are wrong by 5e-4 at far positions.
 //!
@@ -274,10 +275,10 @@ impl Attend {
     /// Returns the dispatch of the shader attention/append, which rotates q and k, scales q, and writes k and v to the caches.
     fn append_dispatch(&self, cx: &Lowering<'_>, shape: &Shape) -> Dispatch {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of;
-        // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
         let value = if self.values.is_some() { self.tiles * self.value_size } else { 0 };
         let units = ((n_heads + n_kv_heads) * head_size + n_kv_heads * value) / PAD;
         let all = units.div_ceil(shape.lanes);
+        // On a software adapter, starting a workgroup costs more than its work, so one workgroup takes a whole token.
         let groups = if cx.caps.class == Class::Lanes { 1 } else { all };
         Dispatch {
             shader: "attention/append",

@@ -2,8 +2,8 @@
 //!
 //! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights w_e.
 //!
-//! A device reads only the chosen experts: the index of an expert is an input of the kernel. With many tokens, it lists the tokens of each expert and
-//! multiplies them together, as the host does.
+//! A device reads only the chosen experts: the index of an expert is an input of the kernel. With many tokens, a GPU lists the tokens of each
+//! expert and multiplies them together, as the host does.
 
 mod sorted;
 
@@ -129,7 +129,7 @@ impl Experts {
         tokens
     }
 
-    /// Returns one product per matrix and expert, for the experts that have tokens. `input` returns the input of a pair of `tokens`.
+    /// Computes one product per matrix and expert, for the experts that have tokens. `input` returns the input of a pair of `tokens`.
     fn sums<'a>(
         &self,
         host: &'a Host,

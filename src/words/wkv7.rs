@@ -71,7 +71,7 @@ struct Word7 {
     gates: Stack,
     /// The columns of `gates` that the parts of the stack compute.
     columns: Vec<usize>,
-    /// k_k, a_k and r_k, then the norm's weight and bias.
+    /// k_k, k_a and r_k, then the norm's weight and bias, if the model has the norm.
     vectors: Vector,
     is_first_layer: bool,
     v_first: Var,

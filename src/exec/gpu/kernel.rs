@@ -56,7 +56,7 @@ impl Kernels {
     }
 
     /// Builds the kernels of `recipes` on several threads, each once, in the order of `recipes`. Does nothing if fewer than two kernels are missing,
-    /// because [`get`](Self::get) builds a single kernel as fast. Errors are ignored as in [`build_next`](Self::build_next).
+    /// or if only one thread may compile, because then [`get`](Self::get) is as fast. Errors are ignored as in [`build_next`](Self::build_next).
     pub fn build_all<'a>(&self, device: &Device, recipes: impl Iterator<Item = &'a Recipe>) {
         let mut known = HashSet::new();
         let mut missing: VecDeque<Recipe> = recipes.filter(|&recipe| known.insert(recipe)).cloned().collect();

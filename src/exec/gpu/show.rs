@@ -75,7 +75,7 @@ pub fn variants(tapes: impl IntoIterator<Item = Tape>, format: &'static dyn Form
         tape.keep_rounded();
         for (cache, state) in floats().zip(others.iter().rev()) {
             tape.cache_format = cache;
-            // A tape without matrix states refuses f16. Then the second pass finds nothing new.
+            // A tape without matrix states refuses f16, and keeps its states in f32.
             tape.store_states(*state).ok();
             for cx in lowerings(&tape, caps) {
                 for word in &tape.words {

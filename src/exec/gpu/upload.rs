@@ -61,7 +61,7 @@ impl<'a> Upload<'a> {
     /// Writes a matrix in the layout that the device's kernels read. Returns the targets in order, one per buffer. Each buffer holds a part of the
     /// matrix.
     pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
-        // Each tensor leaves memory as soon as it is written: the experts of a layer are many parts of one matrix.
+        // These functions release each tensor as soon as it is written: a layer's experts are many parts of one matrix, and would fill the memory.
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {

@@ -12,7 +12,7 @@ pub async fn next() {
     let arrival = Arrival::default();
     let notify = arrival.clone();
     let asked = begin(Closure::once_into_js(move || notify.arrive()).unchecked_ref());
-    // An engine without both means has no tasks to wait for.
+    // An engine with neither `setImmediate` nor `MessageChannel` cannot start a later task, so there is no task to wait for.
     if asked.is_some() {
         poll_fn(|context| arrival.poll(context)).await;
     }

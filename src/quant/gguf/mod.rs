@@ -38,7 +38,7 @@ pub trait BlockType: Send + Sync {
     const SHADER: &'static str;
     /// The number of bytes of a block in a file.
     const BYTES: usize;
-    /// A code c has the value c − `ZERO`.
+    /// A code c has the value c − `ZERO`. If the values are in a table, this holds only for the last code.
     const ZERO: i32;
 
     /// Reads a block of a file: writes its codes, and appends the items of its scales.

@@ -1,7 +1,7 @@
 //! Products of whole numbers: the values of weights times activations that are rounded to eight bits.
 //!
-//! A block has [`BLOCK`] columns of a row. In a block with one factor f and one minimum m, where v are the values of the weights, and x = d q are the rounded
-//! activations:
+//! A block has [`BLOCK`] columns of a row. v are the values of its weights, and x = d q are the rounded activations. If all weights of the block
+//! share a factor f and a minimum m:
 //!
 //! ```text
 //! Σ (f v − m) x = (f d) Σ v q − m (d Σ q)

@@ -11,7 +11,8 @@ const LARGEST: f32 = 127.0;
 /// lowest byte of n in two's complement.
 const TO_WHOLE: f32 = 12_582_912.0;
 
-/// The subtraction of 128 from the codes of all weights, for instructions that take weights from 0 to 255.
+/// Some instructions take weights from 0 to 255, so weights are stored plus 128. A sum of products is then too large by 128 Σ q. Adding
+/// `UNSIGNED` times Σ q corrects it.
 const UNSIGNED: i32 = -128;
 
 /// Rows of activations x, in blocks of [`BLOCK`] columns: x = d q, where q are whole numbers from −127 to 127. d is the largest |x| of the block divided by
@@ -114,7 +115,7 @@ impl Body for Rounding<'_> {
 /// Writes the codes of a block and returns its scale.
 #[inline(always)]
 fn round(x: &[f32; BLOCK], codes: &mut [i8; BLOCK]) -> f32 {
-    // `other` adds up 0 x: the sums are 0 if all numbers are finite, otherwise NaN.
+    // `other` adds up the products 0 · x: the sums are 0 if all numbers are finite, otherwise NaN.
     let mut most = [0f32; 8];
     let mut other = [0f32; 8];
     for eight in x.as_chunks::<8>().0 {

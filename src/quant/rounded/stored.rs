@@ -36,7 +36,7 @@ pub(super) struct Columns(pub [[u8; PER_LANE]; ROWS]);
 /// A function `(codes, row_bytes, to)` that writes the striped codes of one strip. `codes` are its rows, one after the other.
 pub type Stripe = fn(&[u8], usize, &mut [u8]);
 
-/// Returns the function for the format whose units `C` describes, or `None` if the values of its codes are not whole numbers times a constant.
+/// Returns the function for the format whose units `C` describes. Returns `None` in a build for browsers, or if `Codes::IS_WHOLE` is false.
 pub fn stripe_of<C: Codes>() -> Option<Stripe> {
     if !C::IS_WHOLE || cfg!(target_family = "wasm") {
         return None;

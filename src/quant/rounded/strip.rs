@@ -59,7 +59,7 @@ pub struct Strip {
 /// A function `(rows, first, columns, strip)` that makes a strip of `columns` columns of `rows`, from column `first` on, where a block begins.
 pub type Interleave = fn(&Rows<'_>, usize, usize, &mut Strip);
 
-/// Returns the function for the format whose units `C` describes, or `None` if the values of its codes are not whole numbers times a constant.
+/// Returns the function for the format whose units `C` describes. Returns `None` in a build for browsers, or if `Codes::IS_WHOLE` is false.
 pub fn interleave_of<C: Codes, S: BlockScales>() -> Option<Interleave> {
     if !C::IS_WHOLE || cfg!(target_family = "wasm") {
         return None;
@@ -207,7 +207,7 @@ const TOGETHER: usize = 8;
 /// The largest number of bytes that the codes of a block take.
 const MOST_BYTES: usize = BLOCK;
 
-/// Writes eight sub-blocks of the rows from `i` on, each times `step`.
+/// Writes the factors or minima of eight sub-blocks of the rows from `i` on, each times `step`.
 ///
 /// # Safety
 /// The CPU has the instructions of `V`.

@@ -84,7 +84,7 @@ impl CachedSequence<'_> {
                 Queries { n: places.len(), by_channel, n_keys: places.iter().map(|&(i, _)| before + i + 1).collect(), head: *head }
             })
             .collect();
-        // With few queries, threads share the chunks of each.
+        // The chunks are tasks of the thread pool, too, so that threads can share the work of a few queries.
         let chunks = |queries: &Queries| (0..self.n_chunks(queries)).into_par_iter().map(|c| self.chunk(queries, c)).collect();
         let found: Vec<Vec<f32>> = queries.par_iter().map(|queries| self.combined(queries, chunks(queries))).collect();
         let width = self.width();
