@@ -53,7 +53,7 @@ struct Candidate {
 }
 
 impl Guesses {
-    /// Begins to measure a step, after the guesses.
+    /// Begins to measure the time of a step. Call this function when the guesses are known, because the time must not include them.
     pub fn begin_step(&mut self) {
         (self.began, self.size) = (Some(Instant::now()), None);
     }
