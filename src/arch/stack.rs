@@ -249,7 +249,7 @@ impl Layer<'_> {
         norm(&self.name("att.ln_x"), self.base.has_group_norm_bias)
     }
 
-    /// Declares the layer's norm `name`, for a word such as [`Tape::norm_shift_linear`]. Its vectors are weight and bias, then the lerp weights `mixes`.
+    /// Declares the layer's norm `name`, for a word such as [`Tape::norm_shift_linear`]. Its vectors are weight, bias and the lerp weights `mixes`.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: Vec<VectorPart>) -> Norm {
         let parts = self.base.norm_parts(&self.name(name)).into_iter().chain(mixes).collect();
         self.base.norm(t, parts)

@@ -8,7 +8,7 @@ use crate::quant::Format;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of tokens for which lanes of a product load weights straight into registers. Steps with more tokens use the tiled product,
-/// which loads weights into workgroup memory.
+/// which loads weights into workgroup memory. With [`Caps::batch_invariant`](super::Caps::batch_invariant), no step uses the tiled product.
 pub const BATCH: usize = 16;
 /// The largest number of tokens for which one kernel computes a product together with the product's input, such as a norm and a token shift.
 pub const FUSED: usize = 4;
@@ -226,9 +226,9 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. For one token, each other size of
-    /// [`Tuning::input_rows`] is also tried with early weights. Only sizes that matter for such steps are varied. [`Tuning::dense_from`] and
-    /// [`Tuning::rounded`] stay as they are.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. For one token, every size of
+    /// [`Tuning::input_rows`] is also combined with [`Tuning::early_weights`]. Only sizes that matter for such steps are varied.
+    /// [`Tuning::dense_from`] and [`Tuning::rounded`] stay as they are.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {
