@@ -228,7 +228,7 @@ impl Tuning {
 
     /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. For one token, every size of
     /// [`Tuning::input_rows`] is also combined with [`Tuning::early_weights`]. Only sizes that matter for such steps are varied.
-    /// [`Tuning::dense_from`] and [`Tuning::rounded`] stay as they are.
+    /// [`Tuning::dense_from`] and the tiles in `rounded` stay as they are.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

@@ -24,8 +24,8 @@ impl Text {
 
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Returns the number of slots that [`swap_out`](Self::swap_out) would free: one for the text, and one for each text that waits for the same
-    /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, the text itself waits for the prompt of another
-    /// text, or the slot is the caller's own.
+    /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, another text reads its prompt for it, or the
+    /// slot is the caller's own.
     pub(crate) fn n_swappable(&self, id: TextId) -> usize {
         let found = self.texts.iter().find(|text| text.id == id);
         let may = |text: &&Text| self.pending_step.is_none() && !text.has_ended() && !text.spec.keeps.own;
