@@ -91,7 +91,7 @@ impl Architecture for GlmFlashArch {
     }
 
     fn published(&self, size: &str) -> Option<Box<dyn Blueprint>> {
-        // No model of the size 4b was published. It has an eighth of the weights, for benchmarks.
+        // No model of the size 4b was published. This size exists for benchmarks, and has about an eighth of the weights.
         let (n_layer, n_embd, n_head, n_ffn, expert_ffn) = match size {
             "4b" => (24, 1024, 10, 5120, 768),
             "flash" => (47, 2048, 20, 10240, 1536),
@@ -220,7 +220,7 @@ impl GlmFlash {
         let (c, width) = (&self.flash, self.n_embd);
         let in_shared = |tensor: &str| name(&format!("shared_experts.{tensor}"));
         let shared_ffn = c.n_shared * c.expert_ffn;
-        // All inputs of x come before the outputs are added to x.
+        // All words that read x must come before the words that add to x.
         let shared = (c.n_shared > 0).then(|| self.swiglu(t, "shared_expert", &in_shared, shared_ffn, norm, x));
         let router = Router {
             n_experts: c.n_experts,

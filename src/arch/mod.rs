@@ -73,7 +73,7 @@ pub trait Architecture: Sync {
     /// Returns the supported versions as messages name them, such as `RWKV-7 (x070)`.
     fn about(&self) -> &'static str;
 
-    /// Returns true if the checkpoint has a tensor name or a metadata key that no later architecture in [`ARCHS`] uses. One such name is
+    /// Returns true if the checkpoint has names of tensors or metadata that no later architecture in [`ARCHS`] has. A part of these names is
     /// enough, so that [`read`](Self::read) can report which tensors of an incomplete file are missing.
     fn recognises(&self, shapes: &dyn Shapes) -> bool;
 

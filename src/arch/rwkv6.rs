@@ -222,7 +222,7 @@ pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRank
     t.norm_ddlerp_linear("proj", x, ln1, lerp, projections, shift)
 }
 
-/// Reads the ranks of the lerps and of the decay from the shapes of the first matrices.
+/// Reads the ranks of the lerps and of the decay from the shape of the first matrix of each low-rank pair.
 ///
 /// # Errors
 ///

@@ -63,7 +63,7 @@ pub struct Ranks {
 }
 
 impl Ranks {
-    /// Reads the ranks from the shapes of the first matrices. A gate that the file lacks has rank 0 if `needs_gate` is false.
+    /// Reads the ranks from the shape of the first matrix of each low-rank pair. A gate that the file lacks has rank 0 if `needs_gate` is false.
     ///
     /// # Errors
     ///

@@ -185,8 +185,8 @@ impl Base {
         if self.has_rms_norms { Norm::rms(vectors, self.layer_norm_eps) } else { Norm::layer(vectors, self.layer_norm_eps) }
     }
 
-    /// Records `x = LN0(E[token])`, or without a norm if the model has none, calls `block` for each layer, then records `logits = W LN_out(x)`. A model that computes vectors or scores has no
-    /// matrix W, and its tape ends with LN_out(x).
+    /// Records `x = LN0(E[token])`, or `x = E[token]` if the model has no norm after the embedding. Calls `block` for each layer. Then records
+    /// `logits = W LN_out(x)`. A model that computes vectors or scores has no matrix W, and its tape ends with LN_out(x).
     pub fn record(&self, t: &mut Tape, block: &mut dyn FnMut(&mut Tape, &Layer<'_>, Var)) {
         t.ends_hidden |= self.purpose != Purpose::Logits;
         let table = t.table(MatrixPart::new("emb.weight", self.n_vocab, self.n_embd));
@@ -249,7 +249,7 @@ impl Layer<'_> {
         norm(&self.name("att.ln_x"), self.base.has_group_norm_bias)
     }
 
-    /// Declares the norm that [`Tape::norm_shift_linear`] takes: the layer's norm `name`, and `mixes`, the vectors of lerp weights.
+    /// Declares the layer's norm `name`, for a word such as [`Tape::norm_shift_linear`]. Its vectors are weight, bias and the lerp weights `mixes`.
     pub fn norm_and(&self, t: &mut Tape, name: &str, mixes: Vec<VectorPart>) -> Norm {
         let parts = self.base.norm_parts(&self.name(name)).into_iter().chain(mixes).collect();
         self.base.norm(t, parts)
@@ -349,7 +349,7 @@ impl Lerps<'_> {
 
     /// Adds a projection that reads x̂ itself, not a lerp. Returns the index of its column, as [`project`](Self::project) does. x̂ is the lerp with a
     /// mix of zeros. Files have no such mix, so the mix `full` is loaded with zeros in place of its elements. Call this function after all calls of
-    /// `project`.
+    /// `project`, which finds known mixes by name and would take the zeros for the mix `full`.
     pub fn project_unshifted(&mut self, full: VectorPart, matrix: MatrixPart, activation: Activation) -> usize {
         self.mixes.push(full.map(|_| 0.0));
         self.push(self.mixes.len() - 1, matrix, activation)

@@ -196,7 +196,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         let mut text = self.text(leader, spec)?;
         text.slot = self.session.borrow_mut().open()?;
         text.unread.clear();
-        // The text that reads the prompt reports these for all.
+        // The leader reads the prompt, and reports its log-probabilities for all texts.
         text.spec.n_prompt_logprobs = None;
         let id = text.id;
         self.texts.last_mut().expect("one was added").followers.push(text);
@@ -220,7 +220,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(self.push(text))
     }
 
-    /// Creates a text in `slot`, which must still read the prompt.
+    /// Creates a text in `slot`. The slot must still read the text's prompt.
     fn text(&mut self, slot: Slot, mut spec: TextSpec) -> Result<Text> {
         spec.sampler.read(&spec.prompt);
         let is_guessed = spec.speculation.is_on();
@@ -301,8 +301,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         std::mem::take(&mut self.prompt_logprobs)
     }
 
-    /// Returns the vectors of the prompts that were completely read since the last call, for texts that request a vector ([`TextSpec::pooling`]). A vector
-    /// is `[n_embd]`.
+    /// Returns the vectors of the prompts that were completely read since the last call, for texts that request a vector ([`TextSpec::pooling`]). A
+    /// vector is `[n_embd]`, or `[n_labels]` for the logits of a classifier.
     pub fn take_pooled(&mut self) -> Vec<(TextId, Vec<f32>)> {
         std::mem::take(&mut self.pooled)
     }
@@ -325,7 +325,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.threads = Some(threads::ConstraintThreads::new(wake, most));
     }
 
-    /// Returns whether a step has work: a text that is neither paused nor being drawn, or a draw that has ended.
+    /// Returns whether a step has work: a text that is not paused and has no draw on another thread, or a draw that has ended.
     pub(crate) fn can_step(&self) -> bool {
         if self.threads.as_ref().is_some_and(threads::ConstraintThreads::has_ended) {
             return true;
@@ -391,7 +391,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
     }
 
-    /// Removes the texts that have ended. Returns the texts of all removed texts that were not cancelled.
+    /// Removes the texts that have ended. Returns those that were not cancelled.
     fn retire(&mut self) -> Result<Vec<Text>> {
         let mut all = Vec::new();
         while let Some(i) = self.texts.iter().position(Text::has_ended) {

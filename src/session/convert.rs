@@ -59,8 +59,8 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // Two kinds of tensors stay as they are in the file: tensors with matrices of different formats, and tensors with padded heads, whose padding the
-    // file lacks.
+    // Some tensors are not quantised here: tensors of float formats, tensors with matrices of different formats, and tensors with padded heads, whose
+    // padding the file lacks.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed && !p.has_padded_heads();
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)

@@ -30,7 +30,7 @@ impl<'a> From<&'a [u32]> for Prompt<'a> {
     }
 }
 
-/// Times and numbers of tokens. [`Session::continue_many`] sums them over its texts.
+/// Times and numbers of tokens. [`Session::continue_many`] returns the numbers of all its texts together, and the time of the whole call.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub struct Timings {
     /// The time in the engine's queue, in milliseconds: from the end of `submit` until the request receives its slots. 0 without an engine.

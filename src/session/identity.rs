@@ -11,8 +11,8 @@ const BLOCKS: usize = 64;
 /// The largest number of weights in a block.
 const NUMBERS: usize = 256;
 
-/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors. `adapter` is the hash of the
-/// LoRA adapter in the weights: an adapter may change only weights that do not enter the hash.
+/// Returns the SHA-256, in hexadecimal digits, of every tensor's name and shape and of some weights from up to 64 tensors. `adapter` is the hash of
+/// the LoRA adapter in the weights. It is hashed, too, because an adapter may leave all of these weights unchanged.
 pub async fn weights_hash(tape: &Tape, source: &dyn Source, adapter: Option<&str>) -> Result<String> {
     let mut tensors: Vec<_> = tape.tensors().into_iter().filter(|(name, _, optional)| !optional || source.has(name)).collect();
     tensors.sort();

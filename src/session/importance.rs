@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// The smallest importance of a column, as a fraction of the mean over all columns. An input that a short text never sets may matter in another text.
 const LEAST: f64 = 1e-3;
 
-/// The places that a model's tensors have in importance matrices, by canonical name. They are the places in GGUF files. Tensors without such a place are
-/// left out, and keep their own name.
+/// The places that a model's tensors have in importance matrices (the imatrix files of llama.cpp), by canonical name. They are the places in GGUF
+/// files. Tensors without such a place are left out, and keep their own name.
 pub type FilePlaces = BTreeMap<String, GgufPlace>;
 
 /// Returns the places of a checkpoint's tensors in importance matrices.

@@ -194,7 +194,7 @@ impl Snapshot {
             let text = format!("expected a state of at most {}, found {}", size(most), size(bytes.len() as u64));
             return parsed.and_then(|_| Err(Error::file(text)));
         }
-        // Damage can make any other error, so the error about the checksum comes first.
+        // Damage can cause any other error, so a wrong checksum is reported first.
         checksum::check(&tensors, &metadata)?;
         parsed
     }

@@ -65,7 +65,7 @@ pub struct TokenEvent<'a> {
     pub logprobs: Option<&'a Logprobs>,
 }
 
-/// A text that must read this many accepted tokens again reads them without new guesses.
+/// A text gets no new guesses while it must read more than this many accepted tokens again.
 const MOST_BEHIND: usize = 8;
 /// A text guesses only if its constraint takes at most this much time per token, because the thread that runs the step asks the constraint.
 const QUICK: Duration = Duration::from_millis(2);

@@ -184,7 +184,7 @@ impl Pool {
         }
     }
 
-    /// Returns the vector of the text, `[n_embd]`.
+    /// Returns the vector of the text, `[n_embd]`, or `[n_labels]` for the logits of a classifier.
     ///
     /// # Errors
     /// `Model` if a number of the vector is not finite.

@@ -10,8 +10,8 @@ pub trait ReadList {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
     fn tokens(&self, i: usize) -> &[u32];
-    /// Returns how many of the item's last tokens are guesses. The step also returns logits for the token before the guesses and for each guess. The
-    /// slot reads these tokens only when [`settle`](crate::session::Session::settle) is called.
+    /// Returns how many of the item's last tokens are guesses. If there are guesses, the step returns logits after the token before them and after
+    /// each guess. The item's tokens then count as read only when [`settle`](crate::session::Session::settle) is called.
     fn n_guesses(&self, _i: usize) -> usize {
         0
     }

@@ -1,5 +1,5 @@
-//! The order of codes of 2, 3, 5 and 6 bits on a device. A cell is four units of each of four rows, and takes as many words of 16 bytes as a code has
-//! bits. Cells of four rows are consecutive.
+//! The order of codes of 2, 3, 5 and 6 bits on a device. A unit is eight codes of one row. A cell is four units of each of four rows, and takes as
+//! many words of 16 bytes as a code has bits. Cells of four rows are consecutive.
 //!
 //! A cell begins with the low bits of all codes: one word per unit for four bits, one word per two units for two bits. Then follow the high bits: one
 //! word per two units for two bits, one word per cell for one bit. `shaders/matrix/cells.wgsl` finds the same words:
@@ -21,7 +21,7 @@ pub const UNITS: usize = 4;
 /// The number of rows in a cell.
 const ROWS: usize = 4;
 
-/// Returns the low and the high bits of a code, or `None` if codes of the format are not stored in cells.
+/// Returns how many low bits and how many high bits a code has, or `None` if codes of the format are not stored in cells.
 pub fn planes(format: &dyn Format) -> Option<[usize; 2]> {
     match format.bits() {
         2 => Some([2, 0]),

@@ -59,7 +59,7 @@ impl Source for Checkpoint {
     }
 }
 
-/// The tensors that were fetched, and the others of the checkpoint as they are.
+/// Reads fetched tensors from memory, and all other tensors from the checkpoint.
 impl Source for FetchedTensors {
     fn has(&self, name: &str) -> bool {
         self.checkpoint().has(name)

@@ -47,7 +47,7 @@ pub struct MatrixPart {
 }
 
 /// The place of matrix `index` in a tensor that holds `of` matrices. If `is_plane` is true, the tensor is `[of, …]`, one plane per matrix.
-/// Otherwise the tensor has two dimensions, with the rows of one matrix after the other.
+/// Otherwise the tensor has two dimensions: the rows of the first matrix, then the rows of the second, and so on.
 #[derive(Debug, Clone, Copy)]
 pub struct Slice {
     pub index: usize,
@@ -260,7 +260,8 @@ impl MatrixPiece {
 }
 
 impl MatrixSpec {
-    /// Returns whether products with matrix `part` may round their inputs. Tables are never multiplied, and blocks along columns have no factor per row.
+    /// Returns whether products with matrix `part` may round their inputs. Tables are never multiplied. With blocks along columns, each weight of a
+    /// row has its own scale, so one factor cannot scale a sum of whole numbers.
     pub fn may_round(&self, part: &MatrixPart, activations: Activations) -> bool {
         !self.is_table() && self.axis() == Axis::Row && activations.are_rounded(part.format)
     }

@@ -55,8 +55,8 @@ impl Region {
     }
 
     /// Returns how many words of 16 bytes the scales take. A word holds eight f16, or sixteen bytes. The scales are stored as follows:
-    /// - Blocks along rows: `[rows / 8, blocks per row, items per block]` words. A word has the items of eight rows: eight f16, or the low bytes of eight
-    ///   items and then their high bytes.
+    /// - Blocks along rows: `[rows / 8, blocks per row, items per block]` words. An item is 16 bits of a block's scales. A word has the items of
+    ///   eight rows: eight f16, or the low bytes of eight items and then their high bytes.
     /// - Blocks along columns: `[blocks per column, units]` words. A word has the scales of eight columns.
     /// - Affine: `[2, rows / 8]` words for the scales and offsets of the rows, then `[2, units]` words for the scales and offsets of the columns.
     pub fn scale_words(&self) -> usize {
@@ -104,7 +104,7 @@ impl Region {
         let (size, rows_per_word, planes) = (self.unit_bytes(), self.rows_per_word(), cells::planes(self.format));
         let region = Region { units: n, ..*self };
         let mut placed = vec![0; region.code_words() * WORD_BYTES];
-        // Four rows share no word with other rows, so that threads can place them at the same time.
+        // A group of four rows shares no word with other groups, so threads can place several groups at the same time.
         let place = |(placed, codes): (&mut [u8], &[u8])| {
             for (row, codes) in codes.chunks_exact(self.units * size).enumerate() {
                 let own = codes[(first * size).min(codes.len())..].chunks_exact(size).take(n);

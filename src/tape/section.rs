@@ -64,8 +64,8 @@ impl Tape {
         }
     }
 
-    /// Returns the index of the first layer whose experts are on another device. These are the last `n` of the layers in `layers` that have experts.
-    /// Returns `None` if `n` is 0 or no layer of `layers` has experts.
+    /// Returns the index of the first layer whose experts are on another device, if the experts of the last `n` layers with experts in `layers` are
+    /// there. Returns `None` if `n` is 0 or no layer of `layers` has experts.
     pub fn experts_from(&self, layers: &Range<usize>, n: usize) -> Option<usize> {
         let has_experts = |layer: &usize| self.matrices[self.extent(&(*layer..*layer + 1)).matrices].iter().any(|m| m.n_used.is_some());
         layers.clone().rev().filter(has_experts).take(n).last()

@@ -1,14 +1,14 @@
 //! Sizes of the kernels for GPUs ([`Class::Groups`](super::Class::Groups)): the defaults, and the candidates that a tuning pass tries.
 //!
-//! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result. The one exception is
-//! [`DenseFrom`], which chooses between two kernels.
+//! The order of a kernel's additions does not depend on these sizes. So the sizes change the speed and never a result, with two exceptions:
+//! [`DenseFrom`] chooses between two kernels, and [`Tuning::rounded`] determines which products round their inputs.
 
 use super::ROUNDED_BLOCK;
 use crate::quant::Format;
 use serde::{Deserialize, Serialize};
 
 /// The largest number of tokens for which lanes of a product load weights straight into registers. Steps with more tokens use the tiled product,
-/// which loads weights into workgroup memory.
+/// which loads weights into workgroup memory. With [`Caps::batch_invariant`](super::Caps::batch_invariant), no step uses the tiled product.
 pub const BATCH: usize = 16;
 /// The largest number of tokens for which one kernel computes a product together with the product's input, such as a norm and a token shift.
 pub const FUSED: usize = 4;
@@ -84,9 +84,9 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The least number of tokens for which a product with mostly zero inputs is computed densely: for weights of 16 and more, of 8
-/// and of 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is dense, and the
-/// matrix is stored row-major.
+/// The least number of tokens for which a product with mostly zero inputs is computed densely: `f16` for weights of more than 8 bits, `i8` for 5 to
+/// 8 bits, `i4` for at most 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is
+/// dense, and the matrix is stored row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -226,8 +226,9 @@ impl Tuning {
         usize::from(n > 32) + usize::from(n > 64)
     }
 
-    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. Only sizes that matter for such steps
-    /// are varied, and [`Tuning::dense_from`] never is.
+    /// Returns the candidates for steps of `n` tokens: this tuning, then tunings that differ in one size. For one token, every size of
+    /// [`Tuning::input_rows`] is also combined with [`Tuning::early_weights`]. Only sizes that matter for such steps are varied.
+    /// [`Tuning::dense_from`] and the tiles in `rounded` stay as they are.
     pub fn candidates(&self, n: usize) -> Vec<Tuning> {
         let mut found = vec![self.clone()];
         let mut add = |other: Tuning| {

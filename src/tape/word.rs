@@ -171,7 +171,7 @@ impl Lowering<'_> {
     }
 
     /// Returns the activation with the rounded inputs of a product of `n` rows, or `None` if the product does not round its inputs. `format` is the
-    /// format of the weights. Only products of many tokens round their inputs, as only these use cooperative matrices.
+    /// format of the weights. Only products of more than [`BATCH`] tokens round their inputs.
     pub fn rounded(&self, format: &dyn Format, n: usize) -> Option<Var> {
         let is_rounded = !self.is_exact() && self.caps.rounds(self.tape.activations, n) && self.tape.activations.are_rounded(format);
         self.tape.rounded.filter(|_| is_rounded)

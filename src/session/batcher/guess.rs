@@ -16,7 +16,8 @@ use web_time::Instant;
 const TRY_AGAIN: usize = 64;
 /// The largest number of such doublings.
 const MOST_DOUBLINGS: u32 = 4;
-/// The largest number of guesses of a proposer that takes time, until a guess for the text was right.
+/// The largest number of guesses of a proposer that takes time, until one of its guesses for the text was right. Does not limit a number of guesses
+/// that the caller has set.
 const FIRST: usize = 2;
 
 /// The proposers of a batcher and the times of its steps.
@@ -53,7 +54,7 @@ struct Candidate {
 }
 
 impl Guesses {
-    /// Begins to measure a step, after the guesses.
+    /// Begins to measure the time of a step. Call this function when the guesses are known, because the time must not include them.
     pub fn begin_step(&mut self) {
         (self.began, self.size) = (Some(Instant::now()), None);
     }

@@ -213,8 +213,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
 
     fn begin_reading(&mut self) -> Result<PendingStep> {
         let Batcher { session, texts, order, prefill, .. } = self;
-        // Decoding texts are first, with one token each, so that none of them waits for a prompt. The stable sort keeps the order of the
-        // prompts.
+        // Decoding texts are first, so that none of them waits for a prompt. The stable sort keeps the order of the prompts.
         order.sort_by_key(|&i| !texts[i].is_decoding());
         let n_first = order.partition_point(|&i| texts[i].is_decoding());
         let mut wanted = LogitRows::Last;

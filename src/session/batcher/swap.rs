@@ -24,7 +24,8 @@ impl Text {
 
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Returns the number of slots that [`swap_out`](Self::swap_out) would free: one for the text, and one for each text that waits for the same
-    /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, or the text is itself one that waits for a prompt.
+    /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, another text reads its prompt for it, or the
+    /// slot is the caller's own.
     pub(crate) fn n_swappable(&self, id: TextId) -> usize {
         let found = self.texts.iter().find(|text| text.id == id);
         let may = |text: &&Text| self.pending_step.is_none() && !text.has_ended() && !text.spec.keeps.own;
@@ -100,7 +101,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.swapped.iter().map(|swapped| swapped.snapshot.n_bytes()).sum()
     }
 
-    /// Removes a text without slots, and returns its text. A text that waits for the same prompt takes its place.
+    /// Removes a text without slots, and returns it. If other texts wait for its prompt, the first of them takes its place.
     pub(super) fn take_swapped(&mut self, id: TextId) -> Option<Text> {
         for i in 0..self.swapped.len() {
             let text = &mut self.swapped[i].text;

@@ -11,7 +11,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use web_time::Instant;
 
-/// How long a step waits for the draws of owners that are not slow. A draw that comes later joins the next step.
+/// How long a step waits for the draws of owners that are not slow. A draw that ends later joins a later step. An owner is a caller's namespace
+/// ([`TextSpec::owner`](crate::session::TextSpec::owner)). It is slow if the mean time of its draws exceeds [`SLOW`].
 const PATIENCE: Duration = Duration::from_millis(5);
 /// The largest number of threads. At most one thread at a time draws for slow owners, so that these draws do not take the processor from the steps.
 const MAX_THREADS: usize = 32;
@@ -62,7 +63,7 @@ impl ConstraintThreads {
         self.lanes.n_ended.load(Ordering::SeqCst) > 0
     }
 
-    /// Begins to draw the next token of `text`, which has a constraint, from logits `[vocab]`.
+    /// Begins to draw the next token of `text` from logits `[vocab]`. Returns `None` if the text has no constraint.
     pub fn begin(&self, text: &mut Text, logits: &[f32]) -> Option<Drawing> {
         let mut draw = text.begin_draw(logits)?;
         let (sender, result): (SyncSender<Drawn>, _) = sync_channel(1);

@@ -150,7 +150,7 @@ fn a_block_with_an_infinite_scale_is_refused() {
     }
 }
 
-/// Returns options for an adapter, with its own kernels and with the kernels for GPUs. Empty without an adapter.
+/// Returns options for the first adapter, with the kernels for software adapters and with the kernels for GPUs. Empty without an adapter.
 fn on_adapter() -> Vec<Options> {
     let Some(adapter) = crate::exec::gpu::adapters(Default::default()).into_iter().next() else {
         eprintln!("SKIPPED: there is no adapter");

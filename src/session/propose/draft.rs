@@ -42,7 +42,8 @@ impl Draft {
         Ok(Draft { texts: Texts::new(draft, n_texts)?, seconds: 0.0, right: EXPECTED, has_failed: false })
     }
 
-    /// Adds the guesses. Returns when the guesses began.
+    /// Adds the guesses. Returns when their measured time began: before the draft read the texts, or after that if a text had more than [`SHORT`]
+    /// unread tokens.
     fn guess(&mut self, wishes: &mut [Wish<'_>]) -> Result<Instant> {
         let mut began = Instant::now();
         let texts = &mut self.texts;

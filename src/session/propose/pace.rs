@@ -29,7 +29,8 @@ pub struct Offer {
     pub seconds: f64,
     /// The largest number of guesses.
     pub most: usize,
-    /// The number of tokens that the step reads for this text without guesses. If a guess is wrong, the next step reads them again.
+    /// The number of tokens that the step reads for this text without guesses. After a wrong guess, the next step reads them again if
+    /// [`Base::replays`] is true.
     pub n_unread: usize,
 }
 
@@ -74,7 +75,8 @@ impl Pace {
         self.times[n] = Some((mean, now));
     }
 
-    /// Returns the time of a step with `n` tokens in seconds, and at most the time of any larger step. `None` before the first measurement.
+    /// Returns the mean or estimated time of a step with `n` tokens in seconds, but at most the time of any larger step: the first steps of a text
+    /// are often slow, and are not measured again while every step has guesses. `None` before the first measurement.
     fn time(&self, n: usize) -> Option<f64> {
         let larger = self.times.iter().skip(n + 1).flatten().map(|(time, _)| *time);
         larger.fold(self.estimate(n), |least, time| least.map(|least| least.min(time)))
@@ -97,7 +99,7 @@ impl Pace {
         }
     }
 
-    /// Returns the net gain of an offer's first guess, in tokens: its probability to be right, minus the steps of `n_rows` tokens that the guess delays.
+    /// Returns the net gain of an offer's first guess, in tokens: the probability that it is right, minus its time in steps of `n_rows` tokens.
     pub fn gain(&self, offer: &Offer, n_rows: usize) -> f64 {
         offer.right - self.time(n_rows).map_or(0.0, |alone| offer.seconds / alone)
     }
@@ -107,7 +109,7 @@ impl Pace {
         let Base { n_texts, n_rows, room, replays } = base;
         let mut counts = vec![0; offers.len()];
         let mut best = counts.clone();
-        // The time of a step without guesses must have been measured, again after it has become stale.
+        // Without a measured time of a step without guesses, the step has no guesses and is measured. This also happens after the time became stale.
         let Some(alone) = self.times.get(n_rows).copied().flatten().and_then(|_| self.time(n_rows)) else { return best };
         let n_texts = n_texts as f64;
         let mut most = GAIN * n_texts / alone;

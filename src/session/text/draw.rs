@@ -43,8 +43,8 @@ impl Draw {
             .map_err(|e| Error { hint: None, ..e }.hint("the grammar allows only tokens that are banned or have no probability"))?;
         self.is_closing = drawn.is_closing;
         if let Some(token) = drawn.token.filter(|token| *left == 1 && !stop_ids.contains(token)) {
-            // This token reaches the text's limit, so the caller will ask whether the text may end. The constraint computes and keeps the answer here,
-            // because this may take long.
+            // This token reaches the text's limit, so the caller will ask whether the text may end. The constraint computes the answer now and keeps
+            // it: this may take long, and a draw may run on another thread than the step.
             constraint.accept(token)?;
             self.has_told_last = true;
             let _ = constraint.allowed();

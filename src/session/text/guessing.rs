@@ -33,7 +33,7 @@ pub struct Record {
 }
 
 impl Guessing {
-    /// Returns the guesses of a text that follows the tokens `before`.
+    /// Creates the data for a text that follows the tokens `before`, without any guess.
     pub fn new(before: &[u32]) -> Guessing {
         Guessing { tokens: before.to_vec(), n_text: 0, records: Vec::new(), by: 0, unchecked: Vec::new() }
     }
@@ -69,7 +69,7 @@ impl Guessing {
     /// Records whether a guess was right.
     pub fn learn(&mut self, by: usize, is_right: bool) {
         let record = self.record(by);
-        // The first guesses count as much as the expectation.
+        // Each of the first guesses counts as much as the expectation.
         let weight = (1.0 / (record.n + 2) as f64).max(NEW);
         record.right += weight * (f64::from(u8::from(is_right)) - record.right);
         record.n += 1;

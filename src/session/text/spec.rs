@@ -72,7 +72,7 @@ pub struct TextSpec {
     pub speculation: Speculation,
     /// Tokens that the slot `from` has read, as far as they are known. Only guesses use them.
     pub before: Arc<[u32]>,
-    /// The namespace of the caller. Slow constraints of one owner share the time of one thread.
+    /// The namespace of the caller. If the constraints of an owner are slow on average, its texts share one thread with all other slow owners.
     pub owner: Arc<str>,
     /// The slots and bytes of this text that are kept for the caller. [`Batcher::take_kept`](super::super::Batcher::take_kept) returns the slots.
     pub keeps: Keeps,
