@@ -81,11 +81,11 @@ const WORLD_FILE: &str = "rwkv_vocab_v20230424.txt";
 #[cfg(feature = "embedded-model")]
 const WORLD_MAX_ID: u32 = 65529;
 
-/// The maximum size of a vocabulary file in bytes, except GLM-4's `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the memory if
+/// The maximum size of a vocabulary file in bytes, except a `tokenizer.json`. The World vocabulary has 1.2 MB. The limit protects the memory if
 /// the path is wrong, for example an endless device file.
 const MAX_FILE_BYTES: u64 = 16 << 20;
 
-/// The maximum size of a `tokenizer.json` of GLM-4, in bytes. The published file has 20 MB, mostly merges, which the reader skips.
+/// The maximum size of a `tokenizer.json` in bytes. The published file of GLM-4 has 20 MB, mostly merges. GLM-4.7's has more tokens.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
 /// A kind of vocabulary. Each kind has its own file format.
@@ -215,22 +215,23 @@ impl Vocab {
     /// * `tokenizer.json`: an unsupported model or component;
     /// * GLM-4's files: invalid base64, a duplicate or missing rank or token, another pattern than GLM-4's;
     /// * SentencePiece models: a damaged field, a type other than BPE, text normalization;
-    /// * any file above 16 MiB, or 32 MiB for GLM-4's `tokenizer.json`.
+    /// * any file above 16 MiB, or 32 MiB for `tokenizer.json`.
     pub fn parse(text: &[u8]) -> Result<Vocab> {
         let limit = |max: u64| if text.len() as u64 > max { Err(too_large(max)) } else { Ok(()) };
         limit(MAX_JSON_BYTES)?;
         let is_sentence_piece = sentence_piece::is_sentence_piece(text);
         let json = text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text).trim_ascii();
         let json = (json.first() == Some(&b'{') && !is_sentence_piece).then_some(json);
-        if let Some(json) = json.filter(|json| !web::is_web(json))
-            && let Some(glm4) = glm4::Glm4Vocab::parse_json(json)?
-        {
-            return Ok(Vocab { scheme: Arc::new(glm4) });
+        if let Some(json) = json.filter(|json| !web::is_web(json)) {
+            let scheme = match glm4::Glm4Vocab::parse_json(json)? {
+                Some(glm4) => Arc::new(glm4),
+                None => huggingface::parse(json)?,
+            };
+            return Ok(Vocab { scheme });
         }
         limit(MAX_FILE_BYTES)?;
         let scheme: Arc<dyn Scheme> = match json {
-            Some(json) if web::is_web(json) => Arc::new(web::parse(json)?),
-            Some(json) => huggingface::parse(json)?,
+            Some(json) => Arc::new(web::parse(json)?),
             None if is_sentence_piece => Arc::new(sentence_piece::SentencePiece::parse(text)?),
             None if glm4::is_lines(text) => Arc::new(glm4::Glm4Vocab::parse(text)?),
             None => Arc::new(rwkv::Rwkv::parse(text)?),

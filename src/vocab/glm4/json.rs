@@ -10,8 +10,8 @@ mod tests;
 
 use super::{FileToken, N_RANKS, N_RANKS_EDGE, SPECIAL, not_glm4, pieces};
 use crate::error::{Error, Result, short, with_place};
+use crate::vocab::byte_chars;
 use crate::vocab::web::Pairs;
-use crate::vocab::{MAX_FILE_BYTES, byte_chars};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -82,10 +82,6 @@ struct Pattern {
 pub(super) fn read(json: &[u8], n_ranks: &[usize]) -> Result<Option<TokenizerFile>> {
     let file: File = match serde_json::from_slice(json) {
         Ok(file) => file,
-        // only GLM-4's file may be this large
-        Err(e) if json.len() as u64 > MAX_FILE_BYTES => {
-            return Err(not_glm4(format!("expected a Hugging Face tokenizer (tokenizer.json): {}", with_place(&e))));
-        }
         Err(_) => return Ok(None),
     };
     // `[gMASK]` is the third special token, so its id shows the number of ranks.
