@@ -154,7 +154,7 @@ impl States {
     /// # Errors
     /// 413 if the caller's quota is full; 507 if the server cannot store the file.
     pub async fn keep(&self, engine: &Engine, caller: &Caller, saved: &str, name: &str) -> Answer<StateInfo> {
-        self.store_new(engine, caller, saved, name, false).await
+        self.store_new(engine, caller, Temporary::new(engine, caller, saved.into()), name, false).await
     }
 
     /// Checks an uploaded state and stores it.
@@ -165,14 +165,13 @@ impl States {
     pub async fn upload(&self, engine: &Engine, caller: &Caller, name: &str, content: Bytes) -> Answer<StateInfo> {
         file(name)?;
         // The engine reads the file under another name first, so that a wrong file replaces nothing.
-        let trial = super::ids::new_id("upload-");
-        self.load(engine, caller, &trial, content).await.map_err(refused)?;
-        self.store_new(engine, caller, &trial, name, true).await
+        let trial = Temporary::new(engine, caller, super::ids::new_id("upload-"));
+        self.load(engine, caller, &trial.name, content).await.map_err(refused)?;
+        self.store_new(engine, caller, trial, name, true).await
     }
 
     /// Stores the engine's state `new` under the name `name`. If `is_foreign` is true, a caller has uploaded the state, so its numbers are checked.
-    async fn store_new(&self, engine: &Engine, caller: &Caller, new: &str, name: &str, is_foreign: bool) -> Answer<StateInfo> {
-        let new = Temporary::new(engine, caller, new.into());
+    async fn store_new(&self, engine: &Engine, caller: &Caller, new: Temporary<'_>, name: &str, is_foreign: bool) -> Answer<StateInfo> {
         let content = self.exported(engine, caller, &new.name, is_foreign).await?;
         let (info, version) = self.put_state(engine, caller, name, content).await?;
         self.hold(engine, caller, &new.name, name, version)?;
