@@ -167,7 +167,8 @@ type Outcome = Result<ExitCode, Failure>;
 /// The arguments of the program, as the user typed them.
 static TYPED: OnceLock<Vec<OsString>> = OnceLock::new();
 
-/// Runs the program with `typed`: its name and its arguments. A process runs the program once.
+/// Runs the program with `typed`: its name and its arguments. Must be called at most once per process, because a static variable keeps the arguments of
+/// the first call.
 pub fn run(typed: Vec<OsString>) -> ExitCode {
     quiet_device_select();
     panics::report();

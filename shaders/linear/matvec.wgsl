@@ -1,8 +1,8 @@
 // Matrix times up to 16 vectors:  y[t, row] = epilogue(sum over k of W[row, k] x[t, k])
 // One workgroup per (4 x GROUPS) rows and (BLOCKS x TOKENS) tokens. Each lane multiplies a part of the width. Then one reduction adds up the
 // sums of all lanes. The tokens of a workgroup form BLOCKS blocks of TOKENS tokens. A lane holds the inputs of one block in registers at a time.
-// Only the first block reads the weights from memory: later they are still in registers or in the nearest cache. The products of a row and a
-// token are added in the same order for all values of GROUPS, BLOCKS, TOKENS and EARLY.
+// Only the first block reads the weights from memory: later blocks find them in registers or in the nearest cache. The products of a row and a
+// token are added in the same order for all values of GROUPS, BLOCKS, TOKENS and EARLY, so these values do not change the result.
 // Slot stack: experts/stack, linear/stack
 // Slot input: experts/input, linear/input, linear/input_norm, linear/input_shift, linear/input_wkv4
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup

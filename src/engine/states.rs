@@ -379,7 +379,7 @@ impl Inner {
         names.truncate(MAX_LISTED);
         let e = Error::input(format!("{UNKNOWN} {name:?}"));
         match names.is_empty() {
-            true => e.hint("no state has been saved yet"),
+            true => e.hint("no state has been saved yet: save one with `save_state`, or begin without a state"),
             false => e.hint(format!("saved states: {}", names.join(", "))),
         }
     }

@@ -77,7 +77,7 @@ impl Segment {
 }
 
 impl Strategy {
-    /// Returns the devices of all segments as values of the option `device`, sorted, each once.
+    /// Returns the devices that run layers or experts, sorted, without duplicates. Each is written as in the option `device`, such as `gpu:0`.
     pub fn devices(&self) -> Vec<String> {
         let of_experts = self.segments.iter().filter_map(|s| s.experts.as_ref()).map(|experts| &experts.device);
         let mut names: Vec<String> = self.segments.iter().map(|s| &s.device).chain(of_experts).map(ToString::to_string).collect();

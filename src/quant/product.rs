@@ -221,7 +221,7 @@ impl ProductTask<'_> {
         }
         let (n, rows) = (self.sums.len() / TASK, TASK.min(self.product.rows - self.first_row));
         let width = self.product.x[0].len();
-        // The rows of a panel are multiplied by all tokens before the next rows are decoded.
+        // The rows of a panel. They are decoded once and multiplied by all tokens. For few tokens, a small panel stays in the first-level cache.
         let group = if n > FEW { TASK } else { STRIP };
         for row in (0..rows).step_by(group) {
             for first in (0..width).step_by(DEPTH) {

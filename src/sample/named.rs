@@ -402,7 +402,7 @@ mod tests {
             ("ban", "x", "ban: expected a token id such as 261, found \"x\""),
             ("sampler-order", "both", "sampler-order: expected pip or hf, found \"both\""),
             ("preset", "best", "preset: unknown preset \"best\" (presets: pip, "),
-            ("seed", "1.5", "seed: expected a whole number of 64 bits, or -1 for a random seed, found \"1.5\""),
+            ("seed", "1.5", "seed: expected a whole number from -2^63 to 2^64 - 1 (-1 means a random seed), found \"1.5\""),
         ];
         for (name, value, want) in cases {
             let mut s = Sampling::rwkv();

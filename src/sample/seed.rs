@@ -23,7 +23,7 @@ pub(super) fn parse(text: &str) -> Result<u64> {
         RANDOM_SEED => Ok(random_seed()),
         text => match text.parse::<i64>() {
             Ok(signed) => Ok(signed as u64),
-            Err(_) => texts::number(text, "a whole number of 64 bits, or -1 for a random seed"),
+            Err(_) => texts::number(text, "a whole number from -2^63 to 2^64 - 1 (-1 means a random seed)"),
         },
     }
 }

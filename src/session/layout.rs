@@ -137,8 +137,8 @@ pub fn bytes_by_device(
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    // Floats of types other than f16 may be outside the range of f16. The dtype `bf16` of a strategy stores a matrix as f32 if one of its floats
-    // is outside this range, and otherwise as f16.
+    // Matrices in other float types than f16 may have floats outside its range. A strategy's dtype `fp16` would refuse them; `bf16` stores a matrix as
+    // f32 if one of its floats is outside this range, and otherwise as f16. Parts that are missing or quantised have no such floats.
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {

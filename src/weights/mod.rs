@@ -329,7 +329,7 @@ impl Checkpoint {
     pub fn check_shape(&self, name: &str, shape: &[usize]) -> Result<()> {
         let found = self.shape(name).ok_or_else(|| {
             Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
-                .hint("the file is incomplete or belongs to another model: download the whole file again")
+                .hint("the file is incomplete or belongs to another model: give the file of this model, or download it again")
                 .at(self.place_of(name))
         })?;
         let checked = match without_ones(&found) == without_ones(shape) {

@@ -94,7 +94,7 @@ fn row(at: Dialect, name: &str) -> Option<&'static Row> {
     BY_NAME.get(name)?.iter().find(|row| row.is_at(at)).copied()
 }
 
-/// Returns the fields of the endpoint's own type.
+/// Returns the names of the fields that the dialect's own body types declare, without the fields of the table.
 fn own(at: Dialect) -> &'static BTreeSet<String> {
     static OWN: LazyLock<[BTreeSet<String>; Dialect::ALL.len()]> = LazyLock::new(|| {
         Dialect::ALL.map(|at| match at {

@@ -18,7 +18,7 @@ const JSON: &str = "application/json";
 pub const BYTES: &str = "application/octet-stream";
 const EVENTS: &str = "text/event-stream";
 
-/// A method in axum and in the description.
+/// An HTTP method: the filter for axum, and the name in the OpenAPI description.
 type Method = (MethodFilter, &'static str);
 pub const GET: Method = (MethodFilter::GET, "get");
 pub const POST: Method = (MethodFilter::POST, "post");

@@ -7,7 +7,8 @@ use super::super::gbnf::{Expr, Rules};
 pub struct NodeExtent {
     depth: usize,
     pub n_chars: usize,
-    /// The number of optional subexpressions, such as `x?` or `x*`. The work for a sequence grows with the square of this number.
+    /// The number of optional subexpressions, such as `x?` or `x*`. llguidance's work for a sequence of
+    /// expressions (`a b c`) grows with the square of this number.
     n_optional: usize,
     form: RegexForm,
 }

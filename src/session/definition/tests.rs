@@ -60,7 +60,7 @@ fn norms_without_biases_have_zeros() {
     assert!(text.contains("blocks.1.ln2.bias: the tensor is missing"), "{text}");
 }
 
-/// Returns the block types of GGUF files that have a weight format.
+/// Returns each block type of GGUF for which there is a weight format, with the name of the format.
 fn block_types() -> impl Iterator<Item = (DType, &'static str)> {
     let of = |format: &&'static dyn Format| DType::ALL.into_iter().find(|dtype| dtype.name().eq_ignore_ascii_case(format.name()));
     FORMATS.iter().filter(|format| format.file_blocks().is_some()).map(move |format| (of(format).unwrap(), format.name()))

@@ -127,8 +127,8 @@ impl Flash {
         Ok(())
     }
 
-    /// Compares the tensors of layer 0, and of the first layer with experts, with the settings. Refuses biases in all layers. Missing tensors and other
-    /// errors of later layers are reported when the model is loaded.
+    /// Compares the settings with the shapes of the tensors in layer 0 and in the first layer that has experts. Refuses a bias in any layer. Does not
+    /// report missing tensors, or wrong shapes in other layers: loading the model reports them.
     ///
     /// # Errors
     ///
