@@ -9,7 +9,7 @@
 mod tests;
 
 use super::{FileToken, N_RANKS, N_RANKS_EDGE, SPECIAL, not_glm4, pieces};
-use crate::error::{Error, Result, short, with_place};
+use crate::error::{Error, Result, short};
 use crate::vocab::byte_chars;
 use crate::vocab::web::Pairs;
 use serde::Deserialize;
