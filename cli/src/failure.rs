@@ -216,7 +216,7 @@ mod tests {
                 "w batch in --slots 2 --retry-errors",
                 "--retry-errors",
                 "needs the flag --output, which",
-                Some("add --output <OUT.jsonl>: Ap"),
+                Some("add --output <OUT.jsonl>, or leave out --retry-errors"),
             ),
             ("w -v convert a b --dtype f16 --lora-alpha=8", "--lora-alpha", "this flag needs the flag --lora", Some("add --lora <PATH>")),
             ("w score --text a --tokens 1", "--text", "cannot be used with --tokens", Some("only one")),

@@ -236,7 +236,8 @@ fn files_may_have_the_published_size() {
     let mut json = file(&merges);
     // the published file has 318 000 merges, because its tokens can be cut in more ways
     let list = json["model"]["merges"].as_array_mut().unwrap();
-    list.extend(std::iter::repeat_n(json!(["ä½ł", "å¥½"]), 318_000 - list.len()));
+    let last = list[list.len() - 1].clone();
+    list.extend(std::iter::repeat_n(last, 318_000 - list.len()));
     let pretty = |json: &Value| serde_json::to_string_pretty(json).unwrap();
     let text = pretty(&json);
     assert!((MAX_FILE_BYTES..MAX_JSON_BYTES).contains(&(text.len() as u64)), "{}", text.len());
