@@ -29,9 +29,8 @@ impl Program {
         program
     }
 
-    fn kill(mut self) {
-        self.child.kill().unwrap();
-        self.child.wait().unwrap();
+    fn kill(self) {
+        drop(self);
     }
 
     /// Sends a signal and returns the exit code and the rest of stderr.
@@ -41,6 +40,13 @@ impl Program {
         let mut rest = String::new();
         self.lines.read_to_string(&mut rest).unwrap();
         (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
