@@ -90,8 +90,10 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         }
         ClapKind::UnknownArgument if arg.parse::<f64>().is_ok() && arg.starts_with('-') => {
             let before = given.iter().position(|word| *word == *arg).and_then(|at| given.get(at.checked_sub(1)?)?.to_str());
-            let before = before.filter(|word| word.starts_with('-')).unwrap_or("wingbeat");
-            return Error::usage(format!("expected a number of at least 0, found {arg:?}")).at(before);
+            match before.filter(|word| word.starts_with('-')) {
+                Some(flag) => return Error::usage(format!("expected no negative number, found {arg:?}")).at(flag),
+                None => Error::usage("wingbeat does not accept a negative number"),
+            }
         }
         ClapKind::UnknownArgument if arg.starts_with('-') => Error::usage("unknown flag").hint("--help-all lists all flags"),
         ClapKind::UnknownArgument => Error::usage("one argument too many")
@@ -208,7 +210,7 @@ mod tests {
             ("w generate x y", "y", "one argument too many", Some("quotes")),
             ("w generate x --json --jsonl", "--json", "cannot be used with --jsonl", Some("only one")),
             ("w generate x -n 1 -n 2", "--max-tokens", "the flag is given twice", Some("once")),
-            ("w bench -p -1", "-p", "expected a number of at least 0, found \"-1\"", None),
+            ("w bench -p -1", "-p", "expected no negative number, found \"-1\"", None),
             ("w generat", "generat", "unknown command", Some("generate")),
             ("w xyzzy", "xyzzy", "unknown command", Some("`wingbeat --help`")),
             ("w batch --json", "--output, <IN.jsonl>", "missing; --output is needed by --json", Some("<IN.jsonl>: File of prompts")),

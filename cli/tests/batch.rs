@@ -148,7 +148,7 @@ fn messages_are_asked_in_the_models_own_form() {
 {"id":2,"prompt":"User: light\nand dark\n\nAssistant:","temperature":0,"max_tokens":30,"stop":"\n\nUser:"}"#;
     let found = batch(input, "");
     assert_eq!((&found["1"]["tokens"], &found["1"]["usage"]), (&found["2"]["tokens"], &found["2"]["usage"]));
-    assert_eq!(found["1"]["text"].as_str().unwrap(), found["2"]["text"].as_str().unwrap().trim());
+    assert_eq!(found["1"]["text"].as_str().unwrap(), found["2"]["text"].as_str().unwrap().trim_start().strip_suffix("\n\n").unwrap());
 }
 
 #[test]

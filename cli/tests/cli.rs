@@ -112,7 +112,7 @@ fn usage_errors_exit_with_2_and_bad_ids_with_1() {
         ("generate x --trials 2000", "expected a whole number from 1 to 1023"),
         ("batch in.jsonl -o out.jsonl --slots many", "expected a whole number from 1 to 1023"),
         ("bench -p 12,abc", "expected a whole number of at least 0"),
-        ("bench -n -5", "expected a number of at least 0, found \"-5\""),
+        ("bench -n -5", "expected no negative number, found \"-5\""),
         ("bench -r 0", "expected a whole number from 1 to 4294967295"),
         ("inspect x -c 1k", "expected a whole number from 1 to 4294967295"),
     ] {

@@ -29,8 +29,9 @@ impl Program {
         program
     }
 
-    fn kill(self) {
-        drop(self);
+    fn kill(mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
     }
 
     /// Sends a signal and returns the exit code and the rest of stderr.

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// If more tokens than this are allowed, the search for forced bytes is skipped: a forced byte usually leaves few tokens, those that begin with it.
+/// If more tokens than this are allowed, the search for forced bytes is skipped: a forced byte usually leaves only the few tokens that begin with it.
 const MOST_FORCED: u32 = 64;
 
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
@@ -158,7 +158,6 @@ impl Constraint for Follower {
     }
 
     fn forced(&mut self) -> Vec<u8> {
-        // A forced byte usually leaves few tokens, those that begin with it. So the search is skipped if many tokens are allowed.
         let n_allowed = |allowed: Allowed<'_>| allowed.ids.iter().map(|word| word.count_ones()).sum::<u32>();
         match self.parse.allowed().map(n_allowed) {
             Ok(1..=MOST_FORCED) => self.parse.forced(),

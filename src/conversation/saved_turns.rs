@@ -100,7 +100,7 @@ pub fn read_again(core: &mut Core, from: &TextState, state: &TextState) -> Resul
 }
 
 impl TurnRequest {
-    /// Returns the states of the request, also those that the engine no longer holds.
+    /// Returns the states of the request, also states that the engine no longer holds.
     pub fn states_mut(&mut self) -> impl Iterator<Item = &mut TextState> {
         self.lead.iter_mut().map(|(lead, _)| lead).chain([&mut self.prompt])
     }

@@ -131,7 +131,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.session().n_free()
     }
 
-    /// Returns the number of running texts, including those that wait for the shared prefill of their [`add_alike`](Self::add_alike) call. Does not
+    /// Returns the number of running texts, including texts that wait for the shared prefill of their [`add_alike`](Self::add_alike) call. Does not
     /// count cancelled texts, or texts that were swapped out.
     pub fn n_running(&self) -> usize {
         let waiting: usize = self.texts.iter().map(|text| text.followers.len()).sum();
@@ -391,7 +391,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         }
     }
 
-    /// Removes the texts that have ended. Returns those that were not cancelled.
+    /// Removes the texts that have ended. Returns the texts that were not cancelled.
     fn retire(&mut self) -> Result<Vec<Text>> {
         let mut all = Vec::new();
         while let Some(i) = self.texts.iter().position(Text::has_ended) {

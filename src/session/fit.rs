@@ -13,7 +13,7 @@
 //!      and the CPU runs the other layers.
 //!
 //!    The estimated time per token is the bytes that a token reads in host memory, divided by the speed of the bus (streaming) or of the CPU.
-//!    Streaming copies all experts of a layer; the CPU reads only those that the token uses. If the times are equal, streaming is chosen, because all
+//!    Streaming copies all experts of a layer; the CPU reads only the experts that the token uses. If the times are equal, streaming is chosen, because all
 //!    tokens of a prefill chunk share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer or for all weights but experts.
 //!

@@ -31,7 +31,7 @@ pub(crate) struct OwnedLists {
 
 impl Vocab {
     /// Returns the vocabulary as lists for a model with `n_vocab` embeddings. Ids without a token become unused tokens. Returns `None` for
-    /// vocabularies other than those of RWKV, GLM-4, GLM-Edge and GLM-4.7.
+    /// vocabularies of other models than RWKV, GLM-4, GLM-Edge and GLM-4.7.
     pub(crate) fn lists(&self, n_vocab: usize) -> Option<OwnedLists> {
         let mut lists = self.scheme.lists()?;
         for id in lists.tokens.len()..n_vocab {

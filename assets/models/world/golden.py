@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Computes the official logits of a trained model. assets/golden/small-world.golden.safetensors has those of the embedded model.
+"""Computes the official logits of a trained model. assets/golden/small-world.golden.safetensors has the logits of the embedded model.
 
   pip download rwkv==0.8.32 --no-deps && unzip -d package rwkv-0.8.32-py3-none-any.whl
   PYTHONPATH=package python3 golden.py ../small-world.safetensors ../../vocab/small-world.txt ../../golden

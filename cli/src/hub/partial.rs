@@ -44,7 +44,7 @@ impl Partial {
 }
 
 impl Cache {
-    /// Returns the files that interrupted downloads of a repository left. If the address names a file, returns only those that are known to be parts
+    /// Returns the files that interrupted downloads of a repository left. If the address names a file, returns only files that are known to be parts
     /// of this file.
     pub fn partials(&self, address: &Address) -> Vec<Partial> {
         let repository = Address { file: None, ..address.clone() };

@@ -1,7 +1,7 @@
 //! Tests `chat` through a pipe: one message per line on stdin, and only answers on stdout.
 
 use super::{asked, encoded};
-use crate::cli::{code, feed, json, refused, run, stderr, stdout, words};
+use crate::cli::{code, feed, json, refused, run, sibling, stderr, stdout, words};
 use serde_json::Value;
 use std::io::Write;
 use std::process::{Command, Output, Stdio};
@@ -175,18 +175,22 @@ fn flags_that_chat_does_not_support_are_refused() {
 /// ChatRWKV's commands for free generation and the verb `generate` prefill the same prompts.
 #[test]
 fn free_generation_continues_like_generate() {
-    let generated = |prompt: &str, n: &str| tokens(&json(&run(&["generate", prompt, "-n", n, "--temp", "0", "--json"])));
+    // The answers of the King James model are long enough.
+    let model = sibling("rwkv7");
+    let model = ["-m", &model, "--vocab", "tiny"];
+    let generated =
+        |prompt: &str, n: &str| tokens(&json(&run(&[&["generate", prompt, "-n", n, "--temp", "0", "--json"][..], &model].concat())));
     let instruction = "\nBelow is an instruction that describes a task. Write a response that appropriately completes the request.\n\n\
                        # Instruction:\nTell of light.\n\n# Response:\n";
     for (line, prompt) in [
-        ("+gen  Once upon a time ", "\nOnce upon a time"),
+        ("+gen  In the beginning ", "\nIn the beginning"),
         ("+i Tell of light.", instruction),
         ("+qq What is light?", "\nQ: What is light?\nA:"),
     ] {
-        let said = chat("--temp 0 --json", &format!("/set FREE_GEN_LEN 16\n{line}\n++\n+++\n"));
+        let said = chat(&format!("--temp 0 --json {}", model.join(" ")), &format!("/set FREE_GEN_LEN 16\n{line}\n++\n+++\n"));
         let said: Vec<Vec<u32>> = objects(&said).iter().map(tokens).collect();
         let whole = generated(prompt, "64");
-        assert!(said[0].len() > 2 && whole.starts_with(&said[0]), "{line}: {said:?} {whole:?}");
+        assert!(said[0].len() >= 16 && whole.starts_with(&said[0]), "{line}: {said:?} {whole:?}");
         assert_eq!(said[0], said[1], "{line}");
         assert!(whole.starts_with(&[said[1].as_slice(), &said[2]].concat()), "{line}: {said:?} {whole:?}");
     }

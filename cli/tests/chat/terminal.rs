@@ -67,7 +67,7 @@ fn every_message_is_read_as_the_format_has_it() {
     let mut texts = Vec::new();
     for line in ["+gen  In the beginning ", "+i Tell\\n\\nof light.", "+qq What is a fox?", "+qa Tell me a story about a fox."] {
         let text = answer(&mut terminal, line);
-        assert!(text.len() > 1 && !texts.contains(&text), "{line}: {text:?}");
+        assert!(text.len() > 5 && !texts.contains(&text), "{line}: {text:?}");
         assert_eq!(answer(&mut terminal, "++"), text, "{line}: the same most probable text, from the same state");
         assert_ne!(answer(&mut terminal, "+++"), text, "{line}");
         assert_eq!(terminal.say("/history"), first, "{line}");
@@ -323,7 +323,7 @@ fn invalid_utf8_does_not_end_the_chat() {
     terminal.wait("expected UTF-8 text");
     terminal.raw("");
     let history = terminal.say("/history");
-    assert!(history.contains("User: light") && history.contains("Assistant: "), "{history}");
+    assert!(history.contains("User: light") && history.contains("Assistant: A light is"), "{history}");
     assert!(transcript_after(&mut terminal, "water").starts_with(&read));
     leave(terminal);
 }

@@ -26,8 +26,7 @@ const VARIABLE: &str = "rwkv_generation_prompt";
 /// embedded model, returns the preset `g1-fast` for all kinds of answers.
 pub fn profiles(model: &Model) -> Result<Arc<Profiles>> {
     if is_small_world(model) {
-        let sampling = Sampling::preset("g1-fast").expect("it is one of the presets");
-        return Ok(Arc::new(Profiles::same(&GenerationConfig { max_length: MAX_TOKENS, ..GenerationConfig::of(&sampling) })));
+        return Ok(Arc::new(Profiles::same(&generation(&Profiles::default(), Profile::Fast))));
     }
     let folder = model.folder().filter(|_| model.kind() == "safetensors");
     Ok(Arc::new(folder.map(Profiles::read).transpose()?.unwrap_or_default()))
