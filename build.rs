@@ -20,6 +20,10 @@ fn main() {
     if has_neon() {
         println!("cargo:rustc-cfg=has_neon");
     }
+    println!("cargo:rustc-check-cfg=cfg(has_simd128)");
+    if target("ARCH") == "wasm32" && has_feature("simd128") {
+        println!("cargo:rustc-cfg=has_simd128");
+    }
 }
 
 /// Returns the minor version of the compiler: 89 for Rust 1.89. Returns `None` if the version cannot be read.
@@ -30,7 +34,12 @@ fn minor_version() -> Option<u32> {
 
 /// Returns whether every CPU of the target has NEON, and the bytes of numbers in memory are in the order of the weights' files.
 fn has_neon() -> bool {
-    target("ARCH") == "aarch64" && target("ENDIAN") == "little" && target("FEATURE").split(',').any(|feature| feature == "neon")
+    target("ARCH") == "aarch64" && target("ENDIAN") == "little" && has_feature("neon")
+}
+
+/// Returns whether the target is compiled for `feature`.
+fn has_feature(feature: &str) -> bool {
+    target("FEATURE").split(',').any(|found| found == feature)
 }
 
 /// Returns what cargo says of the target: `ARCH`, `ENDIAN` or `FEATURE`.

@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use wingbeat::files::{Files, ReadRanges, Reading};
-use wingbeat::low_level::session::{Model, ModelSource, Options, convert_coded, embedded};
+use wingbeat::low_level::session::{Model, ModelSource, Options, StateOrientation, convert_coded, embedded};
 use wingbeat::low_level::weights::{Checkpoint, Conversion, convert, write_safetensors};
 use wingbeat::vocab::Vocab;
 
@@ -69,6 +69,25 @@ fn weights_and_logits_are_those_of_the_files_on_disk() {
             }
         }
     }
+}
+
+#[test]
+fn a_tuned_state_in_ranged_files_has_the_hash_of_the_file_on_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let (path, input) = (folder.path().join("m.safetensors"), embedded().unwrap());
+    let shape = [2, 64, 64];
+    let state: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 97) as f32).collect();
+    let weights = input.names().map(|name| floats(name, input.shape(name).unwrap(), &input.tensor(name).unwrap().to_f32().unwrap()));
+    let states = (0..6).map(|layer| floats(&format!("blocks.{layer}.att.time_state"), &shape, &state));
+    write_safetensors(&path, input.metadata(), weights.chain(states).collect(), &mut |_, _| ()).unwrap();
+    let hashes = StateOrientation::ALL.map(|orientation| {
+        let options = Options { state_orientation: orientation, ..options("cpu") };
+        let [whole, ranged] = [path.clone().into(), ModelSource::Files { files: handed(folder.path()).0, main: None }];
+        let (whole, ranged) = (load(whole, &options), load(ranged, &options));
+        assert_eq!(whole.weights_hash(), ranged.weights_hash(), "{orientation:?}");
+        whole.weights_hash().to_string()
+    });
+    assert_ne!(hashes[0], hashes[1], "the states are weights");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the npm package and the demo in Chromium with a software GPU, and in Node. Builds the package if web/pkg is missing. Without Chromium, node or npm
 # it prints SKIPPED; with WINGBEAT_REQUIRE_BROWSER=1 that is an error.
-# usage: test-web.sh [short|long] [NAME…]     NAME: texts, cache, sources, faults, api, package, bundles, places, demo, docs, selftest, kernels; long adds formats.
+# usage: test-web.sh [short|long] [NAME…]     NAME: texts, cache, sources, faults, api, package, bundles, places, demo, docs, selftest, kernels; long adds formats and firefox.
 # Deno is tested if it is in the PATH, or if DENO names it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -21,7 +21,7 @@ export CHROMIUM
 names=("$@")
 if [ ${#names[@]} = 0 ]; then
   names=(texts cache sources faults api package bundles places demo docs selftest kernels)
-  [ "$length" = short ] || names+=(formats)
+  [ "$length" = short ] || names+=(formats firefox)
 fi
 case " ${names[*]} " in
   *" kernels "*)

@@ -28,6 +28,10 @@ fn a_completion_has_the_text_of_openai() {
     let word = expected.as_str().unwrap().split(' ').nth(2).unwrap();
     let stopped = ask(json!({"stop": [word]})).ok();
     assert_eq!((&stopped["stop_type"], &stopped["stopping_word"]), (&json!("word"), &json!(word)));
+    // A text that stops at its first token is empty, but not streamed.
+    let first = &expected.as_str().unwrap()[..1];
+    let empty = ask(json!({"stop": [first], "n_probs": 2})).ok();
+    assert_eq!((&empty["content"], empty["completion_probabilities"].as_array().map(Vec::len)), (&json!(""), Some(1)), "{empty}");
     let defaults = json!({"mirostat": 0, "mirostat_tau": 5, "mirostat_eta": 0.1, "repeat_last_n": -1, "typical_p": 1, "xtc_probability": 0,
         "dynatemp_range": 0, "id_slot": -1, "cache_prompt": false, "samplers": ["top_k"], "timings_per_token": true, "dry_penalty_last_n": -1});
     assert_eq!(ask(defaults).ok()["content"], expected);

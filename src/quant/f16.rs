@@ -68,6 +68,52 @@ impl Codes for F16 {
             [a[0], a[1], b[0], b[1]]
         }
     }
+
+    #[cfg(has_simd128)]
+    #[inline(always)]
+    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+        use std::arch::wasm32::*;
+        // SAFETY: the caller guarantees two whole units.
+        let halves = unsafe { [v128_load(units.cast()), v128_load(units.add(Self::BYTES).cast())] };
+        // The sign in bit 31, the exponent and the fraction in bits 27 to 13: where f32 has them.
+        let spread = |four: v128| v128_and(i32x4_shl(four, 13), u32x4_splat(0x8fff_e000));
+        let [a, b] = halves.map(|h| [spread(i32x4_extend_low_i16x8(h)), spread(i32x4_extend_high_i16x8(h))]);
+        let all = [a[0], a[1], b[0], b[1]];
+        // Only the exponents 0 and 31 lose all of these bits when 1 is added to them.
+        let special = halves.map(|h| i16x8_eq(v128_and(i16x8_add(h, i16x8_splat(0x0400)), i16x8_splat(0x7800)), i16x8_splat(0)));
+        if v128_any_true(v128_or(special[0], special[1])) { all.map(wide::any) } else { all.map(wide::normal) }
+    }
+}
+
+/// Conversions of four halves whose bits are where f32 has them.
+#[cfg(has_simd128)]
+mod wide {
+    use std::arch::wasm32::*;
+
+    /// Exponents have the bias 15 in f16, and 127 in f32.
+    const REBIAS: u32 = (127 - 15) << 23;
+    const SMALLEST: u32 = 1 << 23;
+    const INFINITE: u32 = 31 << 23;
+
+    /// Converts numbers that are normal in f16.
+    #[inline(always)]
+    pub fn normal(four: v128) -> v128 {
+        i32x4_add(four, u32x4_splat(REBIAS))
+    }
+
+    /// Converts any numbers. A subnormal number gets a leading 1, which is then subtracted: a multiplication of subnormal numbers would be slow.
+    #[inline(always)]
+    pub fn any(four: v128) -> v128 {
+        let sign = v128_and(four, u32x4_splat(1 << 31));
+        let magnitude = v128_xor(four, sign);
+        let wide = normal(magnitude);
+        let one = u32x4_splat(REBIAS + SMALLEST);
+        let subnormal = f32x4_sub(i32x4_add(magnitude, one), one);
+        let finite = v128_bitselect(subnormal, wide, i32x4_lt(magnitude, u32x4_splat(SMALLEST)));
+        // 31 becomes 255, the exponent of infinity and NaN in f32.
+        let last = v128_and(i32x4_ge(magnitude, u32x4_splat(INFINITE)), u32x4_splat(REBIAS));
+        v128_or(sign, i32x4_add(finite, last))
+    }
 }
 
 impl Format for F16 {

@@ -92,6 +92,15 @@ impl Codes for I8 {
         // SAFETY: the caller guarantees two whole units.
         super::units::neon::fractions::<7>(unsafe { Self::signed_neon(units) })
     }
+
+    #[cfg(has_simd128)]
+    #[inline(always)]
+    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+        use std::arch::wasm32::*;
+        // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
+        let codes = v128_xor(unsafe { v128_load(units.cast()) }, i8x16_splat(i8::MIN));
+        super::isa::simd128::whole(codes).map(|four| f32x4_mul(four, f32x4_splat(1.0 / ONE)))
+    }
 }
 
 impl Format for I8 {

@@ -6,6 +6,9 @@
 
 use super::isa::{Isa, mul_add};
 
+#[cfg(any(has_neon, has_simd128))]
+mod four;
+
 /// The number of partial sums per sum. The length of a row is a multiple of this number.
 pub const LANES: usize = 16;
 /// The number of rows that are multiplied together.
@@ -28,7 +31,10 @@ pub fn multiply(isa: Isa, w: &[f32], x: &[f32], x_stride: usize, out: &mut [f32]
         Isa::Avx2 => unsafe { x86::multiply256(w, depth, x, x_stride, out, out_stride, n) },
         // SAFETY: every CPU of the target has NEON; the slices hold all rows, as checked above.
         #[cfg(has_neon)]
-        Isa::Neon => unsafe { arm::multiply(w, depth, x, x_stride, out, out_stride, n) },
+        Isa::Neon => unsafe { four::multiply::<std::arch::aarch64::float32x4_t>(w, depth, x, x_stride, out, out_stride, n) },
+        // SAFETY: the module is compiled for these registers; the slices hold all rows, as checked above.
+        #[cfg(has_simd128)]
+        Isa::Simd128 => unsafe { four::multiply::<std::arch::wasm32::v128>(w, depth, x, x_stride, out, out_stride, n) },
         Isa::Plain => plain(w, depth, x, x_stride, out, out_stride),
     }
 }
@@ -56,7 +62,7 @@ fn plain(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], o
 }
 
 /// Multiplies a strip by `n` tokens, at most `$most` tokens at a time.
-#[cfg(any(target_arch = "x86_64", has_neon))]
+#[cfg(target_arch = "x86_64")]
 macro_rules! tiles {
     ($tile:ident, $most:expr, $w:expr, $depth:expr, $x:expr, $x_stride:expr, $out:expr, $out_stride:expr, $n:expr) => {{
         let tiles = $n.div_ceil($most);
@@ -186,65 +192,6 @@ mod x86 {
     pub unsafe fn multiply512(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize, n: usize) {
         // SAFETY: the caller has checked the CPU's features and the lengths.
         unsafe { tiles!(tile512, 6, w.as_ptr(), depth, x.as_ptr(), x_stride, out.as_mut_ptr(), out_stride, n) }
-    }
-}
-
-#[cfg(has_neon)]
-mod arm {
-    use super::{LANES, STRIP};
-    use std::arch::aarch64::*;
-
-    // Callers of the functions in this module must have checked the lengths of the slices.
-
-    type LaneSums<const T: usize> = [[float32x4_t; STRIP]; T];
-
-    /// Computes eight of the sixteen lanes of each sum, for each row of a strip and each of `T` tokens. Returns lane l plus lane l + 8, for the four
-    /// lanes l from `first` on.
-    #[inline(always)]
-    unsafe fn halves<const T: usize>(first: usize, w: *const f32, depth: usize, x: *const f32, x_stride: usize) -> LaneSums<T> {
-        // SAFETY: the caller guarantees `depth` floats per row.
-        unsafe {
-            let mut sums = [[[vdupq_n_f32(0.0); STRIP]; T]; 2];
-            for j in (first..depth).step_by(LANES) {
-                for (half, sums) in sums.iter_mut().enumerate() {
-                    let j = j + half * LANES / 2;
-                    let rows: [float32x4_t; STRIP] = std::array::from_fn(|i| vld1q_f32(w.add(i * depth + j)));
-                    for (t, sums) in sums.iter_mut().enumerate() {
-                        let x = vld1q_f32(x.add(t * x_stride + j));
-                        for (sum, row) in sums.iter_mut().zip(rows) {
-                            *sum = vfmaq_f32(*sum, row, x);
-                        }
-                    }
-                }
-            }
-            std::array::from_fn(|t| std::array::from_fn(|i| vaddq_f32(sums[0][t][i], sums[1][t][i])))
-        }
-    }
-
-    /// Multiplies a strip by `T` tokens. All lanes of the sums would need 16 `T` registers, so each of two passes adds up half of the lanes.
-    #[inline(never)]
-    unsafe fn tile<const T: usize>(w: *const f32, depth: usize, x: *const f32, x_stride: usize, out: *mut f32, out_stride: usize) {
-        // SAFETY: the caller guarantees `depth` floats per row, and room for four floats per token.
-        unsafe {
-            let low: LaneSums<T> = halves(0, w, depth, x, x_stride);
-            let high: LaneSums<T> = halves(4, w, depth, x, x_stride);
-            for t in 0..T {
-                let q: [float32x4_t; STRIP] = std::array::from_fn(|i| vaddq_f32(low[t][i], high[t][i]));
-                // Adds the lanes at distance 2, then at distance 1.
-                let two = |a, b| {
-                    let (low, high) = (vcombine_f32(vget_low_f32(a), vget_low_f32(b)), vcombine_f32(vget_high_f32(a), vget_high_f32(b)));
-                    vaddq_f32(low, high)
-                };
-                let sums = vpaddq_f32(two(q[0], q[1]), two(q[2], q[3]));
-                let out = out.add(t * out_stride);
-                vst1q_f32(out, vaddq_f32(vld1q_f32(out), sums));
-            }
-        }
-    }
-
-    pub unsafe fn multiply(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize, n: usize) {
-        // SAFETY: the caller has checked the lengths.
-        unsafe { tiles!(tile, 3, w.as_ptr(), depth, x.as_ptr(), x_stride, out.as_mut_ptr(), out_stride, n) }
     }
 }
 

@@ -123,6 +123,20 @@ pub trait Codes {
     /// `units` points to two whole units.
     #[cfg(has_neon)]
     unsafe fn load_neon(units: *const u8) -> neon::Neon;
+
+    /// Loads the unscaled values of two consecutive units into four registers of WebAssembly. The default decodes them in plain arithmetic.
+    ///
+    /// # Safety
+    /// `units` points to two whole units.
+    #[cfg(has_simd128)]
+    #[inline(always)]
+    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128
+    where
+        Self: Sized,
+    {
+        // SAFETY: the caller guarantees two whole units.
+        super::isa::simd128::load(&unsafe { <[f32; super::isa::LANES] as super::isa::SimdVector>::decode::<Self>(units) })
+    }
 }
 
 /// Vectors of sixteen floats for [`Codes::load_neon`].

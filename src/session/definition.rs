@@ -268,6 +268,23 @@ impl Source for Transposed {
     fn fetch<'a>(&'a self, names: &'a [&str]) -> Reading<'a, Option<Box<dyn Source>>> {
         Box::pin(async move { Ok(self.0.fetch(names).await?.map(|fetched| Box::new(Transposed(fetched)) as Box<dyn Source>)) })
     }
+    fn elements<'a>(&'a self, wanted: &'a [(&str, &[usize], usize, usize)]) -> Reading<'a, Vec<Vec<f32>>> {
+        Box::pin(async move {
+            let mut found = Vec::new();
+            for &(name, shape, at, n) in wanted {
+                if !name.ends_with(TUNED) {
+                    found.extend(self.0.elements(&[(name, shape, at, n)]).await?);
+                    continue;
+                }
+                // The elements are scattered in the file, so the whole tensor is read.
+                let fetched = self.fetch(&[name]).await?;
+                let mut numbers = vec![0.0; n];
+                fetched.as_deref().unwrap_or(self).with(name, shape, &mut |view| view.read_f32(at, &mut numbers))?;
+                found.push(numbers);
+            }
+            Ok(found)
+        })
+    }
 }
 
 /// Reads a file with a tuned initial state (a trained state in which a text begins). Returns one list of elements for each state of the tape, in the

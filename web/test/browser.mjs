@@ -1,18 +1,33 @@
-// Chromium with a software GPU, and pages in it.
+// Chromium and Firefox with a software GPU, and pages in them.
 
 import { existsSync } from 'node:fs';
 import puppeteer from 'puppeteer-core';
 
 const PLACES = [process.env.CHROMIUM, '/usr/bin/chromium', '/usr/bin/chromium-browser', '/usr/bin/google-chrome', '/Applications/Google Chrome.app/Contents/MacOS/Google Chrome'];
 
+const FIREFOX_PLACES = [process.env.FIREFOX, '/usr/bin/firefox', '/usr/bin/firefox-esr', '/Applications/Firefox.app/Contents/MacOS/firefox'];
+const found = (places) => places.find((path) => path && existsSync(path)) ?? null;
+
 /** The path of a Chromium, or null. */
-export const chromium = PLACES.find((path) => path && existsSync(path)) ?? null;
+export const chromium = found(PLACES);
+/** The path of a Firefox, or null. */
+export const firefox = found(FIREFOX_PLACES);
 
 export const launch = () =>
   puppeteer.launch({
     executablePath: chromium,
     headless: true,
     args: ['--no-sandbox', '--enable-unsafe-webgpu', '--use-webgpu-adapter=swiftshader', '--disable-dev-shm-usage'],
+    protocolTimeout: 600_000,
+  });
+
+/** Starts Firefox. On Linux, WebGPU is off by default; the second preference allows Vulkan's software adapter, llvmpipe. */
+export const launchFirefox = () =>
+  puppeteer.launch({
+    browser: 'firefox',
+    executablePath: firefox,
+    headless: true,
+    extraPrefsFirefox: { 'dom.webgpu.enabled': true, 'gfx.webgpu.ignore-blocklist': true },
     protocolTimeout: 600_000,
   });
 

@@ -1,7 +1,9 @@
 // The tiny models with their official continuations.
 
+import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { basename, join } from 'node:path';
+import { open } from './browser.mjs';
 
 export const root = join(import.meta.dirname, '../..');
 const tests = join(root, 'tests/models');
@@ -42,6 +44,27 @@ export const folder = (path) => {
   const [, , name, file] = path.split('/');
   const found = models.find((each) => each.name === name)?.files.find((each) => basename(each) === file);
   return found ? readFileSync(found) : null;
+};
+
+/** Loads a model in a page of its own and continues its prompt by `n` tokens. Returns `{tokens, device, stats}` or `{error}`. */
+export const continued = async (browser, base, model, options, n) => {
+  const page = await open(browser, base);
+  const run = async (files, options, tokens, n) => {
+    const wingbeat = await import('/pkg/index.js');
+    try {
+      const model = await wingbeat.load(files, { cache: false, ...options });
+      const done = await model.generate({ tokens, max_tokens: n, temperature: 0, ignore_eos: true }).done();
+      const stats = await model.stats();
+      await model.free();
+      return { tokens: done.tokens, device: model.info.device, stats };
+    } catch (error) {
+      return { error: `${error.name}: ${error.message} (${error.hint})` };
+    }
+  };
+  const found = await page.evaluate(run, addresses(base, model), options, model.tokens, n);
+  await page.close();
+  assert.deepEqual(page.failures, []);
+  return found;
 };
 
 const built = process.env.CARGO_TARGET_DIR ?? join(root, 'target');

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launch, open } from './browser.mjs';
-import { addresses, folder, models, program } from './models.mjs';
+import { launch } from './browser.mjs';
+import { continued, folder, models, program } from './models.mjs';
 import { serve } from './server.mjs';
 
 const N = 24;
@@ -20,26 +20,7 @@ after(async () => {
   await server?.close();
 });
 
-/** Loads a model in a page and continues its prompt. */
-const generate = async (model, options, n = N) => {
-  const page = await open(browser, server.url);
-  const run = async (files, options, tokens, n) => {
-    const wingbeat = await import('/pkg/index.js');
-    try {
-      const model = await wingbeat.load(files, { cache: false, ...options });
-      const done = await model.generate({ tokens, max_tokens: n, temperature: 0, ignore_eos: true }).done();
-      const stats = await model.stats();
-      await model.free();
-      return { tokens: done.tokens, device: model.info.device, stats };
-    } catch (error) {
-      return { error: `${error.name}: ${error.message} (${error.hint})` };
-    }
-  };
-  const found = await page.evaluate(run, addresses(server.url, model), options, model.tokens, n);
-  await page.close();
-  assert.deepEqual(page.failures, []);
-  return found;
-};
+const generate = (model, options, n = N) => continued(browser, server.url, model, options, n);
 
 for (const model of models) {
   test(`${model.name} in a worker has the official text`, async () => {

@@ -214,19 +214,18 @@ impl Probabilities {
 }
 
 impl LlamaText {
-    /// Returns the object of a complete text. `content` is empty in a stream, whose pieces have the text.
-    pub fn new(engine: &Engine, done: &Completion, echoed: &EchoedSettings, prompt: String, content: String) -> LlamaText {
+    /// Returns the object of a complete text. The last object of a stream leaves out the text and the probabilities, because earlier objects have them.
+    pub fn new(engine: &Engine, done: &Completion, echoed: &EchoedSettings, prompt: String, is_streamed: bool) -> LlamaText {
         let stop = stop_text(engine, done, &echoed.stops);
         let stop_type = match done.finish_reason() {
             FinishReason::Length => "limit",
             _ if stop.is_some() => "word",
             _ => "eos",
         };
-        let is_whole = !content.is_empty();
-        let probabilities = done.logprobs.iter().filter(|_| is_whole).map(|at| Probabilities::of(engine, at)).collect();
+        let probabilities = done.logprobs.iter().filter(|_| !is_streamed).map(|at| Probabilities::of(engine, at)).collect();
         LlamaText {
             index: done.index,
-            content,
+            content: if is_streamed { String::new() } else { done.text.clone() },
             tokens: if echoed.returns_tokens { done.tokens.clone() } else { Vec::new() },
             id_slot: -1,
             stop: true,
@@ -293,8 +292,7 @@ impl stream::Lines for CompletionLines {
                 });
             }
             Event::Done(done) => {
-                let last = LlamaText::new(engine, done, &self.echoed, std::mem::take(&mut self.prompt), String::new());
-                out.json(&last);
+                out.json(&LlamaText::new(engine, done, &self.echoed, std::mem::take(&mut self.prompt), true));
             }
             _ => {}
         }

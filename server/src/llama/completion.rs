@@ -60,5 +60,5 @@ pub(super) async fn answer(
     }
     let engine = ticket.engine.clone();
     let done = ticket.finish(|_| ()).await?;
-    Ok(Json(LlamaText::new(&engine, &done, &echoed, shown, done.text.clone())).into_response())
+    Ok(Json(LlamaText::new(&engine, &done, &echoed, shown, false)).into_response())
 }
