@@ -13,8 +13,10 @@ pub fn next(from: &Url, location: &str) -> Result<Url> {
     let Ok(to) = from.join(location) else {
         return refused(format!("expected an address after a redirect, found {:?}", short(location, 80)));
     };
-    let is_web = matches!(to.scheme(), "http" | "https") && to.host_str().is_some();
-    if !is_web || from.scheme() == "https" && to.scheme() != "https" {
+    if !matches!(to.scheme(), "http" | "https") || to.host_str().is_none() {
+        return refused(format!("expected an address of http or https after a redirect, found {}", short(to.scheme(), 20)));
+    }
+    if from.scheme() == "https" && to.scheme() != "https" {
         return refused(format!("refused a redirect from {} to {}: it is not encrypted", from.scheme(), short(to.scheme(), 20)));
     }
     if !to.username().is_empty() || to.password().is_some() {
@@ -52,6 +54,7 @@ mod tests {
         for location in ["http://a/x", "http://b/x", "file:///etc/passwd", "ftp://a/x", "https://me@b/x", "data:,x", "https://"] {
             assert!(led("https://a/x", location).is_err(), "{location}");
         }
+        assert!(led("https://a/x", "data:,x").unwrap_err().to_string().ends_with("found data"));
         let e = led("https://a/x", "http://b/secret?signature=1").unwrap_err().to_string();
         assert!(!e.contains("secret") && !e.contains("signature"), "{e}");
     }

@@ -83,7 +83,7 @@ impl Command {
     /// calls.
     pub fn ends_calls(&self) -> bool {
         use Command::{Clear, Draw, Load, Prompt, Reset, Switch, System, Undo};
-        matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(_) | Undo | Clear | System(_))
+        matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(Some(_)) | Undo | Clear | System(_))
     }
 }
 

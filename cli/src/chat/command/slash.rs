@@ -258,6 +258,7 @@ mod tests {
         assert_eq!(read("/save my chat.json "), Command::Save("my chat.json".into()));
         assert_eq!(read("/LOAD x"), Command::Load("x".into()));
         assert_eq!((read("/switch"), read("/switch b")), (Command::Switch(None), Command::Switch(Some("b".into()))));
+        assert!(read("/switch b").ends_calls() && !read("/switch").ends_calls(), "a list of branches ends no calls");
         let set = |value: Option<&str>| Command::Set(Some(("temperature".into(), value.map(Into::into))));
         assert_eq!((read("/set temperature 0.8"), read("/set temperature=0.8")), (set(Some("0.8")), set(Some("0.8"))));
         assert_eq!(read("/set temperature"), set(None));
