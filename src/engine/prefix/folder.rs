@@ -22,7 +22,7 @@ pub struct Folder {
     /// The maximum size of all files in the folder together, in bytes.
     pub bytes: u64,
     left: Vec<Left>,
-    jobs: Sender<TextSpec>,
+    jobs: Sender<WriteJob>,
     done: Receiver<Written>,
 }
 
@@ -36,7 +36,7 @@ pub struct Left {
     modified: SystemTime,
 }
 
-struct TextSpec {
+struct WriteJob {
     entry: u64,
     path: PathBuf,
     namespace: String,
@@ -87,7 +87,7 @@ impl Folder {
         hash.update(namespace);
         tokens.iter().for_each(|token| hash.update(token.to_le_bytes()));
         let path = self.path.join(format!("{}.state", hex(hash.finalize().as_slice())));
-        let job = TextSpec { entry, path: path.clone(), namespace: namespace.into(), tokens: tokens.to_vec(), snapshot };
+        let job = WriteJob { entry, path: path.clone(), namespace: namespace.into(), tokens: tokens.to_vec(), snapshot };
         self.jobs.try_send(job).is_ok().then_some(path)
     }
 
@@ -150,7 +150,7 @@ fn is_entry(path: &Path) -> bool {
     path.file_stem().and_then(|stem| stem.to_str()).is_some_and(|stem| stem.len() == 64 && stem.bytes().all(|c| c.is_ascii_hexdigit()))
 }
 
-fn start_writer(model: Model, jobs: Receiver<TextSpec>, done: Sender<Written>) -> Result<()> {
+fn start_writer(model: Model, jobs: Receiver<WriteJob>, done: Sender<Written>) -> Result<()> {
     let work = move || {
         while let Ok(Some(job)) = receive(&jobs) {
             let written = write(&model, &job).inspect_err(|e| log::warn!("prefix cache: {e}")).ok();
@@ -162,7 +162,7 @@ fn start_writer(model: Model, jobs: Receiver<TextSpec>, done: Sender<Written>) -
     thread.map(drop).map_err(|e| Error::memory(format!("the thread that writes the prefix cache could not be started: {e}")))
 }
 
-fn write(model: &Model, job: &TextSpec) -> Result<u64> {
+fn write(model: &Model, job: &WriteJob) -> Result<u64> {
     let metadata = [(NAMESPACE, job.namespace.clone())];
     job.snapshot.save(model, &job.path, StateExtras { tokens: Some(&job.tokens), metadata: &metadata, ..StateExtras::default() })?;
     fs::metadata(&job.path).map(|file| file.len()).map_err(|e| Error::io(e, &job.path))

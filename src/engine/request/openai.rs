@@ -55,7 +55,7 @@ impl Fields<'_> {
         self.read_logprobs()?;
         if let Some(effort) = self.take("reasoning_effort").filter(|effort| *effort != "null") {
             let found = EFFORTS.iter().find(|(theirs, _)| *theirs == effort);
-            let (_, ours) = found.ok_or_else(|| wrong("reasoning_effort", "none, minimal, low, medium or high", effort))?;
+            let (_, ours) = found.ok_or_else(|| wrong("reasoning_effort", "none, minimal, low, medium, high or xhigh", effort))?;
             self.add("thinking", raw(ours));
         }
         self.read_format()

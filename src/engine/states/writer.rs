@@ -14,10 +14,10 @@ const MAX_WAITING: usize = 8;
 /// The handle of the thread that writes the files.
 pub struct Writer {
     inner: Arc<Inner>,
-    jobs: Sender<TextSpec>,
+    jobs: Sender<WriteJob>,
 }
 
-struct TextSpec {
+struct WriteJob {
     key: Key,
     /// The number of this write. `Held::writing` has the number of the latest write of each state.
     number: u64,
@@ -46,14 +46,14 @@ impl Writer {
         let number = held.clock;
         held.writing.insert(key.clone(), (state.clone(), number));
         drop(held);
-        let job = TextSpec { key, number, state, info, saved };
+        let job = WriteJob { key, number, state, info, saved };
         let sent = async { self.jobs.send(job).await.map_err(|_| Error::device("the thread that writes states has ended")) };
         block_on(sent).expect("the thread ends after the writer");
     }
 }
 
-fn run(inner: &Inner, inbox: &Receiver<TextSpec>, wake: &Sender<()>) {
-    while let Ok(Some(TextSpec { key, number, state, info, saved })) = receive(inbox) {
+fn run(inner: &Inner, inbox: &Receiver<WriteJob>, wake: &Sender<()>) {
+    while let Ok(Some(WriteJob { key, number, state, info, saved })) = receive(inbox) {
         #[cfg(test)]
         drop(inner.gate.lock());
         let written = caught(|| write(inner, &key, &state));
