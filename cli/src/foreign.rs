@@ -83,7 +83,7 @@ pub fn quant(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the first flag in `given` that clap reads as `-h`, although another program has it: `-hf`.
+/// Returns the first flag of another program in `given` if it begins with `-h`, such as `-hf`. Clap reads such a flag as `-h` and prints the help.
 pub fn read_as_help(given: &[OsString]) -> Option<(&'static str, &'static str)> {
     flag(given).filter(|(flag, _)| flag.starts_with("-h"))
 }

@@ -135,7 +135,8 @@ impl BatchRun {
         Ok((self.engine.submit(merged)?, request.n))
     }
 
-    /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it.
+    /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it. Returns at once if
+    /// no text is being generated.
     pub fn wait(&mut self, patience: Duration) -> WriteResult {
         let waker = unpark();
         let mut context = Context::from_waker(&waker);

@@ -8,13 +8,13 @@ use super::series::newer;
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
 
-/// The extensions of the files that a folder model may need beside its weights.
+/// The extensions of the files of a folder model: weights, configuration, tokenizer and templates.
 const BESIDE: [&str; 6] = ["json", "model", "tiktoken", "jinja", "txt", "safetensors"];
 
-/// The most files that a folder model may have. Each costs a request.
+/// The maximum number of files of a folder model. Each file costs a request.
 const MOST_FILES: usize = 1000;
 
-/// The number of files that an error names.
+/// The maximum number of files that an error names.
 const NAMED: usize = 5;
 
 /// A model that can be downloaded, with all its files at one commit.
@@ -25,7 +25,7 @@ pub struct Plan {
     files: Vec<(Address, Metadata)>,
     /// True if the model is a folder of files.
     is_folder: bool,
-    /// A newer file of the same series in the repository.
+    /// A newer file of the same series in the repository. `None` if the repository has no newer file, or if the address names no file.
     pub newer: Option<Address>,
 }
 

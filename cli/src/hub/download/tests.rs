@@ -22,7 +22,7 @@ fn hub(answer: impl Fn(&Request, usize, &[u8]) -> Answer + Send + Sync + 'static
     })
 }
 
-/// Checks that the cache has neither a blob nor a link.
+/// Returns whether the cache has neither the blob nor a link to it.
 fn is_empty(cache: &Cache, address: &Address) -> bool {
     cache.find(address).unwrap().is_none() && !cache.folder(address).join("blobs").join(sha256(&content())).exists()
 }
