@@ -196,7 +196,7 @@ pub fn run(mut args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the model options to measure: one per value of `--dtype`, `--quant` and `--strategy`, or only `options` without such values.
+/// Returns the model options to measure: one per value of `--dtype`, `--quant` and `--strategy`, or only `options` if none of these flags is given.
 fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
     let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));

@@ -110,7 +110,7 @@ pub fn run(args: Args) -> Outcome {
     let server = Server::new(&args.url, key(args.key_file.as_deref())?.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     signals::stop_on_interrupt(&stop);
-    // One thread: the clients leave the other cores to a server on the same machine.
+    // Use one thread, so that the other cores stay free for a server on the same machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the clients could not be started: {e}")).caused_by(e))?;
     let mut report = LoadReport {

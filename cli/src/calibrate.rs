@@ -53,7 +53,7 @@ pub fn measure(model: &Model, given: GivenInput, asked: Option<u32>, dataset: &s
     Ok(Measured { calibration, n_tokens: start.len() + tokens.len(), window })
 }
 
-/// Returns the options of a model that measures importance: `options`, but on the CPU and with the weights of the file unquantised.
+/// Returns the options of a model that measures importance: `options`, but on the CPU and with the weights as the file stores them.
 pub fn on_cpu(options: &Options) -> Options {
     let (parts, output) = (Vec::new(), Output::Logits);
     Options { device: DeviceChoice::Cpu, parts, output, quant: None, strategy: None, calibration: None, cache: None, ..options.clone() }

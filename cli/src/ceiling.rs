@@ -82,7 +82,7 @@ pub fn rates(choice: &DeviceDecision) -> Result<DeviceRates> {
         ChosenDevice::Cpu => (None, "cpu".into(), host_memory()),
     };
     let is_software = matches!(&choice.chosen, ChosenDevice::Gpu(adapter) if adapter.kind == AdapterKind::Cpu);
-    // A test build computes slowly on the CPU.
+    // An unoptimised build is slow on the CPU, so measure fewer rows.
     let rows = if device.is_none() && cfg!(debug_assertions) { WORD_ROWS / 16 } else { WORD_ROWS };
     // Measure fewer matrices than for the ceiling, because the CPU encodes their weights. All weights of a format together are larger than the
     // caches.

@@ -197,9 +197,9 @@ fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -
 struct Played {
     out: Output,
     done: Vec<Completion>,
-    /// When the request was submitted.
+    /// The time at which the request was submitted.
     began: Instant,
-    /// The milliseconds from the submission of the request to the first token. `None` without a token.
+    /// The milliseconds from the submission of the request to the first token. `None` if no token was generated.
     first_ms: Option<f64>,
     /// The error if printing failed. The state can still be saved.
     closed: Option<Failure>,
@@ -268,7 +268,7 @@ impl Played {
 }
 
 /// Returns the token ids for a saved state: the ids `before` of the loaded state, the prompt `prompt` and the generated tokens `made`. Prints a
-/// note if `before` is not the `n_before` tokens that the loaded state has read; `None` means unknown.
+/// note if `before` is `None` or incomplete, although the loaded state has read `n_before` tokens.
 fn all_tokens(before: Option<&[u32]>, n_before: usize, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let before = before.unwrap_or_default();
     if before.len() != n_before {
@@ -277,7 +277,7 @@ fn all_tokens(before: Option<&[u32]>, n_before: usize, prompt: &[u32], made: &[u
     [before, prompt, made].concat()
 }
 
-/// Prints the end of the output: the report, or the texts of several trials.
+/// Prints the report or the texts of several trials, then notes about how the texts ended. Returns the exit code.
 fn finish(args: &Args, model: &Model, played: Played) -> Outcome {
     let Played { mut out, done, first_ms, .. } = played;
     let has_vocab = model.vocab().is_some();

@@ -43,7 +43,7 @@ struct RunningLine {
     /// The number of texts that the line asks for.
     n: usize,
     done: Vec<Completion>,
-    /// The line's share of the bytes that all lines together may take. At the limit, no further line is read.
+    /// Counts the line's bytes until the line is finished. No further line is read while all lines together are at their limit.
     _held: HeldBytes,
 }
 

@@ -53,7 +53,7 @@ impl Samples {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BenchExtra {
     pub dtype: String,
-    /// `i8` if products round activations, otherwise `float`.
+    /// `i8` if products round their activations to 8 bits, otherwise `float`.
     pub activations: &'static str,
     pub device: String,
     pub driver: String,

@@ -18,7 +18,7 @@ use wingbeat::error::{Error, Result};
 
 /// The longest time to open a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The longest time that the server may take to answer a `GET` request.
+/// The longest time for the answer to a `GET` request, and for the whole body of an answer that is not a stream.
 const SHORT: Duration = Duration::from_secs(30);
 /// The longest time without new bytes in the answer to a completion request. Requests wait in the server's queue, so this time is long.
 const LONG: Duration = Duration::from_secs(600);

@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The maximum length of a line, in bytes. A longer line is not an event of a completion.
+/// The maximum length of a line, in bytes. Events of a completion are far shorter, so a longer line is an error.
 const MAX_LINE: usize = 4 << 20;
 
 /// An event of a streamed completion.

@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use wingbeat::error::Result;
 
-/// How often progress is shown.
+/// The longest time between two calls that show the progress.
 const TICK: Duration = Duration::from_millis(200);
 /// The pause of a client after a request that failed.
 const PAUSE: Duration = Duration::from_millis(100);

@@ -8,7 +8,7 @@ use wingbeat::low_level::front_end::METADATA_KEY;
 
 /// The maximum number of chats that the error lists.
 const SHOWN: usize = 8;
-/// The number of bytes of a file's header in which the key of a chat is searched.
+/// The number of bytes of a file's header that are searched for the key that marks a chat.
 const SEARCHED: u64 = 1 << 20;
 
 /// Returns the error for a file that `/load` does not find. The hint names the saved chats in the same folder.

@@ -32,7 +32,7 @@ pub struct Screen {
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// An error while writing. It ends the answer, and `end` returns it.
+    /// The error of a failed write. The error ends the answer, and `end` returns it.
     failure: Option<Failure>,
 }
 

@@ -103,7 +103,8 @@ impl Kernels {
         let tuning = tune::open(adapter, false, cache_folder().as_deref())?.caps.tuning;
         let own = Caps { tuning, ..adapter.caps(false)? };
         let opened = Device::open(adapter, false)?;
-        // If cooperative matrices give wrong results on this adapter, models do not use cooperative matrices, so no check uses them either.
+        // If cooperative matrices give wrong results on this adapter, models do not use them, and the quick check leaves them out. The full check
+        // still reports them.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {

@@ -102,8 +102,8 @@ struct Results {
     /// True if the user stopped the check.
     interrupted: bool,
     checks: Counts,
-    /// One entry per family of kernels. Empty for the device `cpu`, because this device runs the reference implementations instead of
-    /// kernels.
+    /// One entry per family of kernels. Empty if the device cannot be opened. Also empty for the device `cpu`, which runs the reference
+    /// implementations instead of kernels.
     kernels: Vec<KernelFamily>,
     /// The comparison with the golden logits. `None` if the user stopped the check before this comparison.
     golden: Option<Golden>,

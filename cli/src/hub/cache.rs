@@ -42,7 +42,7 @@ pub struct Contents {
     pub models: Vec<CachedFile>,
     /// Files that interrupted downloads left.
     pub partials: Vec<Partial>,
-    /// Errors of everything that could not be read.
+    /// The errors of folders and files that could not be read.
     pub faults: Vec<Error>,
 }
 
@@ -57,7 +57,7 @@ impl Cache {
         self.root.join(format!("models--{}--{}", address.owner, address.repository))
     }
 
-    /// Returns the path of the file that a process locks while it writes a blob.
+    /// Returns the path of the file that a process locks while it writes the blob with the hash `etag`.
     pub fn lock(&self, address: &Address, etag: &Etag) -> PathBuf {
         self.lock_of(address, etag.as_str())
     }
@@ -321,8 +321,8 @@ impl Cache {
     }
 
     /// Stores `commit` as the commit of the address's revision, in a file of the folder `refs`. Does nothing if the cache already has this commit,
-    /// or if the revision is itself a commit. A file of that name is replaced and never written into: a link could lead out of the cache, and a
-    /// pipe would wait.
+    /// or if the revision is itself a commit. Replaces an existing file and never writes into it: a link could lead out of the cache, and a pipe
+    /// would wait for a reader.
     ///
     /// # Errors
     /// `File` if the file cannot be written.

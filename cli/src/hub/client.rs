@@ -22,7 +22,7 @@ use wingbeat::low_level::front_end::size;
 /// The number of times that a request is repeated after a temporary failure.
 pub const RETRIES: u32 = 4;
 const REDIRECTS: u32 = 10;
-/// The longest pause that the hub may ask for.
+/// The longest pause that the hub may ask for. A longer pause ends the request with an error.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const LARGEST_LISTING: u64 = 32 << 20;
 
@@ -39,7 +39,7 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct Listing {
     pub commit: String,
-    /// The paths of all files whose paths are safe below the cache.
+    /// The paths of the files. Paths that are not safe below the cache are left out.
     pub files: Vec<String>,
 }
 

@@ -184,7 +184,7 @@ mod tests {
     fn the_sum_of_a_folder_is_compared_with_the_disk() {
         let (file, cache, folder) = model_and_cache("x");
         let free = wingbeat::low_level::weights::new_file::free_bytes(folder.path()).unwrap();
-        // Each file fits, both do not.
+        // Each file alone fits on the disk, but both together do not.
         let hub = Hub::start(move |request, _| match request.method.as_str() {
             "HEAD" => Answer::new(200, "").with("x-linked-size", free / 10 * 6).with("x-linked-etag", sha256(b"x")),
             "GET" if request.path.contains("/resolve/") => Answer::new(200, "x"),

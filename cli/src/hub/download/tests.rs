@@ -1,7 +1,7 @@
 use super::super::testing::{Answer, COMMIT, Hub, Request, described, hub_answer, model_and_cache, sha256};
 use super::*;
 
-/// More than one block, so that a cut falls inside.
+/// Returns a content of more than three blocks, so that a cut can fall inside a block.
 fn content() -> Vec<u8> {
     (0..3 * BLOCK + 7).map(|i| (i * i % 251) as u8).collect()
 }
