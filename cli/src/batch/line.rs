@@ -21,8 +21,8 @@ pub enum InputLine<'a> {
 }
 
 impl Form {
-    /// Returns the form of an input whose first line with text is `line`. A line that begins as JSON does (`{`, `[` or `"`) counts as an object, so
-    /// that broken JSON is reported and does not become a prompt.
+    /// Returns the form of an input whose first line with text is `line`. A line that begins as JSON does (`{`, `[` or `"`) counts as an object.
+    /// Otherwise broken JSON would silently become a prompt.
     pub fn of(line: &[u8]) -> Form {
         let first = line.trim_ascii().strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.trim_ascii()).first();
         if first.is_some_and(|first| !b"{[\"".contains(first)) { Form::Prompts } else { Form::Objects }

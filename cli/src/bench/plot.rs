@@ -1,5 +1,5 @@
-//! `bench --plot`: draws the results as an SVG picture with three charts. The charts show the decoding speed by the number of slots, the prefill
-//! speed by the length of the prompt, and how much of the device's measured peak speed each test reaches.
+//! `bench --plot`: draws the results as an SVG picture with three charts. The first chart shows the decoding speed by the number of slots. The
+//! second shows the prefill speed by the length of the prompt. The third shows how much of the device's measured peak speed each test reaches.
 
 use super::report::BenchRecord;
 use plotters::prelude::*;

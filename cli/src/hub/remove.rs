@@ -124,8 +124,8 @@ impl Removal {
     }
 }
 
-/// Removes a repository. If its folder is a link, removes the parts of a cache from the linked folder, then the linked folder if it is empty, then
-/// the link.
+/// Removes a repository. If its folder is a link, removes the parts of a cache from the linked folder. Then removes the link, and the linked folder
+/// if it is empty.
 fn remove_repository(folder: &Path) -> Result<()> {
     let io = |e| Error::io(e, folder);
     if !fs::symlink_metadata(folder).map_err(io)?.is_symlink() {
