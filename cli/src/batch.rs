@@ -124,7 +124,7 @@ pub fn run(mut args: Args) -> Outcome {
     let mut sampling = args.sampling.sampling(&model)?;
     let format = args.format.selected(&model)?;
     let rules = args.grammar.selected()?;
-    // If no text can follow the grammar, report this before the first line is read.
+    // Report a grammar that no text can follow once, before the first line is read. Otherwise every line would fail with this error.
     rules.as_ref().map(|asked| asked.follower(&mut Followers::new(&model), args.grammar.close(), "").map(drop)).transpose()?;
     let draft = args.speculate.load(&model, args.model.weights.options_beside()?)?;
     let n_slots = slots::fitting(&model, &args.model.weights.run.on, args.slots.map(|n| n as usize))?;

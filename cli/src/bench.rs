@@ -196,7 +196,7 @@ pub fn run(mut args: Args) -> Outcome {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Returns the model options to measure: one per value of `--dtype`, `--quant` and `--strategy`, or only `options` without such values.
+/// Returns the model options to measure: one per value of `--dtype`, `--quant` and `--strategy`, or only `options` if none of these flags is given.
 fn formats(args: &Args, options: &Options) -> Result<Vec<Options>> {
     let floats = args.dtype.iter().map(|dtype| Ok(Options { dtype: dtype.parse()?, ..options.clone() }));
     let quants = args.quant.iter().map(|quant| Ok(Options { quant: Some(quant.parse()?), ..options.clone() }));
@@ -231,7 +231,7 @@ fn measure_all(
         for &test in tests {
             slots::check(&model, &args.run.on, test.n_batch + 1, "-b")?;
             let record = measure(&model, source, test, args.repetitions, (ceiling, sparsity), speculation)?;
-            // First the result: an interrupt after this line must not lose it.
+            // Print the record before the progress line: an interrupt between the two must not lose the record.
             printer.record(&record)?;
             say(format_args!("{}: {test}, {} slots: {:.2} tokens/s", model.name(), test.n_batch, record.samples.avg_ts));
             records.push(record);
@@ -372,8 +372,9 @@ fn measure(
     })
 }
 
-/// Runs one repetition of a test on forks of the slot `base`. Returns the time of the repetition in nanoseconds, the time of each decode step in
-/// milliseconds, and the numbers of checked and of right guesses. With guesses, a step may decode several tokens; all but the first then take no time.
+/// Runs one repetition of a test on forks of the slot `base`. Returns the repetition's time in nanoseconds, each decode step's time in
+/// milliseconds, and the numbers of checked and of right guesses. If guesses are right, one step decodes several tokens. The first of these tokens
+/// gets the step's time, and the rest get almost none.
 fn play(session: &mut Session, base: Slot, test: Test, speculation: Speculation) -> Result<(u64, Vec<f64>, (usize, usize))> {
     let slots = (0..test.n_batch).map(|_| session.fork(base)).collect::<Result<Vec<_>>>()?;
     let model = session.model().clone();

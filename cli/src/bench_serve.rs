@@ -110,7 +110,7 @@ pub fn run(args: Args) -> Outcome {
     let server = Server::new(&args.url, key(args.key_file.as_deref())?.as_deref())?;
     let stop = Arc::new(AtomicBool::new(false));
     signals::stop_on_interrupt(&stop);
-    // One thread: the clients leave the other cores to a server on the same machine.
+    // Use one thread, so that the other cores stay free for a server on the same machine.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|e| Error::memory(format!("the clients could not be started: {e}")).caused_by(e))?;
     let mut report = LoadReport {
@@ -162,7 +162,7 @@ fn first_key(text: &str) -> Option<&str> {
     text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'))?.split_whitespace().next_back()
 }
 
-/// Measures each number of clients. Prints each line of the table, and appends each level to `report`.
+/// Measures the server with each number of clients. Prints each line of the table, and appends each level, the results of one number, to `report`.
 async fn measure(args: &Args, server: Server, report: &mut LoadReport, out: &mut Output) -> std::result::Result<(), Failure> {
     wait_until_ready(&server).await?;
     let requests = prepare(args, &server, report).await?;
@@ -226,7 +226,7 @@ async fn wait_until_ready(server: &Server) -> Result<()> {
     Ok(())
 }
 
-/// Chooses the model, stores its entry in `report`, and returns a maker of requests for it.
+/// Chooses the model to measure, and stores its entry of `/v1/models` in `report`. Returns the generator of requests for this model.
 async fn prepare(args: &Args, server: &Server, report: &mut LoadReport) -> Result<Requests> {
     let listed = server.models().await?;
     let at = |e: Error| e.at(server.at("/v1/models"));
@@ -274,7 +274,7 @@ fn describe(args: &Args, report: &LoadReport) {
     ));
 }
 
-/// Shows the progress of one level.
+/// Shows the progress of the measurement with one number of clients.
 fn show(bar: &mut Progress, clients: usize, amount: Amount, run: &load::LoadResults) {
     let done = run.answers.len() + run.failures.len();
     match amount {

@@ -40,7 +40,8 @@ pub struct Measured {
     pub window: usize,
 }
 
-/// Reads a text with a model on the CPU and measures the importance of the columns of its matrices. `dataset` names the text.
+/// Runs a model on the CPU over a text, and measures how important each column of the model's matrices is. `asked` is the maximum number of tokens
+/// in a window, or `None` for the default. `dataset` is the name of the text in the result.
 pub fn measure(model: &Model, given: GivenInput, asked: Option<u32>, dataset: &str) -> Result<Measured> {
     let mut session = Session::new(model, 1)?;
     signals::stop_on_interrupt(&session.stop_flag());
@@ -52,13 +53,13 @@ pub fn measure(model: &Model, given: GivenInput, asked: Option<u32>, dataset: &s
     Ok(Measured { calibration, n_tokens: start.len() + tokens.len(), window })
 }
 
-/// Returns the options of a model that measures importance: `options`, but on the CPU and with the weights as they are in the file.
+/// Returns the options of a model that measures importance: `options`, but on the CPU and with the weights as the file stores them.
 pub fn on_cpu(options: &Options) -> Options {
     let (parts, output) = (Vec::new(), Output::Logits);
     Options { device: DeviceChoice::Cpu, parts, output, quant: None, strategy: None, calibration: None, cache: None, ..options.clone() }
 }
 
-/// Returns the calibration that the file `path` has. If the file is a text, measures its importance with the model of `source`.
+/// Returns the calibration in the file `path`. If the file is a text, measures the calibration on this text with the model of `source`.
 ///
 /// # Errors
 /// `File` if the file cannot be read or is damaged; `Input` if a text is too short or not UTF-8; the errors of loading the model.

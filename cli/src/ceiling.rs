@@ -18,8 +18,8 @@ use wingbeat::low_level::sample::{Sampler, Sampling};
 use wingbeat::low_level::session::{Limits, Model, ModelSource, Options, Session, Text, embedded};
 use wingbeat::low_level::tape::{MatrixPart, Rows, Tape};
 
-/// The number of rows in each measured matrix. A matrix has `ROWS` rows and `K` columns, and takes 64 MiB in f16: less than any adapter's limit on
-/// the size of one buffer binding. All matrices of a measurement together are larger than the caches of a GPU.
+/// The number of rows in each measured matrix. A matrix has `ROWS` rows and `K` columns, and takes 64 MiB in f16. This is less than any adapter's
+/// limit on the size of one buffer binding. All matrices of a measurement together are larger than the caches of a GPU.
 const ROWS: usize = 8192;
 const K: usize = 4096;
 const REPEATS: usize = 8;
@@ -61,14 +61,14 @@ fn tape(n: usize, rows: usize, k: usize) -> Tape {
     tape
 }
 
-/// The number of small products that are timed. Their weights are read in no time, so the mean is the time that any product takes beside its reads.
+/// The number of small products that are timed. Reading their weights takes almost no time, so their mean time is the fixed cost of one product.
 const SMALL_PRODUCTS: usize = 64;
 /// The number of rows and columns of a small product's matrix.
 const SMALL: usize = 64;
 /// The number of tokens that the embedded model decodes to measure the time of a word (fused operation).
 const DECODED: usize = 16;
-/// The number of rows and columns of a matrix whose rate of reading is measured. Matrices of models with 0.1 to 3 billion parameters have about this
-/// many columns.
+/// The number of rows of a matrix whose weights are read to measure the rate. `WORD_K` is the number of columns. Matrices of models with 0.1 to 3
+/// billion parameters have about as many columns.
 const WORD_ROWS: usize = 32768;
 const WORD_K: usize = 1024;
 
@@ -82,9 +82,10 @@ pub fn rates(choice: &DeviceDecision) -> Result<DeviceRates> {
         ChosenDevice::Cpu => (None, "cpu".into(), host_memory()),
     };
     let is_software = matches!(&choice.chosen, ChosenDevice::Gpu(adapter) if adapter.kind == AdapterKind::Cpu);
-    // A test build computes slowly on the CPU.
+    // An unoptimised build is slow on the CPU, so measure fewer rows.
     let rows = if device.is_none() && cfg!(debug_assertions) { WORD_ROWS / 16 } else { WORD_ROWS };
-    // Fewer matrices than for the ceiling, because they are encoded on the CPU. All weights of a format together are larger than the caches.
+    // Measure fewer matrices than for the ceiling, because the CPU encodes their weights. All weights of a format together are larger than the
+    // caches.
     let n_f16 = if device.as_ref().is_some_and(|device| !device.is_slow) { 4 } else { 2 };
     let timer = |tape: Tape| -> Result<Timer> {
         match &device {

@@ -355,7 +355,7 @@ impl Chat {
                     _ => format!("{} ({branch}){} ", format.user(), format.interface()),
                 };
                 editor.offer(self.conversation.branches(), status::names());
-                // A prompt file can put control characters into the user's name.
+                // A prompt file can put control characters into the user's name. A terminal would execute them.
                 editor.read(&printable(&sign))
             }
         }
@@ -385,7 +385,8 @@ impl Chat {
         }
     }
 
-    /// Returns what the chat does after Ctrl-C. The chat continues if messages come from a terminal, and ends if messages come from a pipe.
+    /// Returns what the chat does after Ctrl-C. The chat continues if messages come from a terminal. If messages come from a pipe, the chat ends
+    /// with the exit code of an interruption.
     fn stopped(&mut self) -> NextAction {
         if self.is_terminal() {
             return NextAction::Next;

@@ -31,13 +31,13 @@ pub fn is_given() -> bool {
 }
 
 #[cfg(feature = "download")]
-/// Returns whether a person can be asked. Nobody answers a test.
+/// Returns whether a person can be asked. Tests never ask, because nobody would answer.
 pub fn can_ask() -> bool {
     !cfg!(test) && std::io::stdin().is_terminal() && std::io::stderr().is_terminal()
 }
 
 #[cfg(feature = "download")]
-/// Asks a question. An empty answer is `default`, and everything but `y` and `yes` is no.
+/// Asks a question on the terminal. Returns true for `y` and `yes`, `default` for an empty answer, and false otherwise and at the end of the input.
 ///
 /// # Errors
 /// `File` if the terminal cannot be read.

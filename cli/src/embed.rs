@@ -98,7 +98,7 @@ pub fn run(args: Args) -> Outcome {
     let mut bar = Progress::new("reading", Unit::Tokens);
     let mut out = Output::new(false);
     let mut kept = Vec::new();
-    // Vectors that came before the vector of an earlier text.
+    // Vectors that arrived before the vector of an earlier text. They wait here, because the output has the order of the texts.
     let mut early = BTreeMap::new();
     let mut next = 0;
     for event in Events::submit(&engine, Request::vectors(encoded.into_iter().map(Input::Tokens).collect::<Vec<_>>()), &stop)? {

@@ -1,4 +1,4 @@
-//! Counts and reports endings that the text does not show: the context was full, or the text was cut before its grammar or schema was
+//! Counts and reports endings that the text does not show. Either the context was full, or the text was cut before its grammar or schema was
 //! complete.
 
 use wingbeat::low_level::session::Finish;

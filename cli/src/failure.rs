@@ -66,7 +66,7 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
     let (args, similar) = (all(ContextKind::InvalidArg), all(ContextKind::SuggestedArg));
     let arg = args.first().map_or("", String::as_str);
     let value = all(ContextKind::InvalidValue).concat();
-    // A flag with one dash, such as `-ngl`, fails as the value of a short flag, and `-hf` begins with `-h`.
+    // Clap reads `-ngl` as the flag `-n` with the wrong value `gl`, and `-hf` as `-h`. Neither answer names the flag that the user typed.
     let is_misread = match e.kind() {
         ClapKind::DisplayHelp => foreign::read_as_help(given).is_some(),
         kind => matches!(kind, ClapKind::UnknownArgument | ClapKind::InvalidValue | ClapKind::ValueValidation),

@@ -1,4 +1,4 @@
-//! Finds a model in the cache, and downloads it if it is not there and the user agrees.
+//! Finds a model in the cache. Downloads a missing model if the user agrees.
 
 use super::consent;
 use super::output::say;
@@ -8,18 +8,18 @@ use std::path::PathBuf;
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::front_end::size;
 
-/// Returns the settings of the environment, and the cache that they name.
+/// Returns the hub settings from the environment variables, and the cache in the folder that these settings name.
 pub fn cache() -> Result<(HubSettings, Cache)> {
     let settings = HubSettings::from_environment(dirs::home_dir())?;
     let cache = Cache::new(settings.cache.clone());
     Ok((settings, cache))
 }
 
-/// Returns the path of the model at `address`, for which the user typed `typed`. Uses the cache without any connection if the model is there, and
-/// notes the `newer` model. Otherwise asks on a terminal, or needs `--yes`.
+/// Returns the path of the model at `address`, for which the user typed `typed`. If the cache has the model, opens no connection, and prints a note
+/// if `newer` names a newer model. Otherwise downloads the model after `--yes` or after a person at the terminal agreed.
 ///
 /// # Errors
-/// `missing` if the model is not in the cache and may not be downloaded. `File` if the download fails.
+/// `missing` if the model is not in the cache and may not be downloaded. `Interrupted` if the person declines. `File` if the download fails.
 pub fn path(typed: &str, address: &Address, newer: Option<&str>, missing: Error) -> Result<PathBuf> {
     let (settings, cache) = cache()?;
     if let Some(path) = cache.find(address)? {
@@ -61,7 +61,7 @@ pub fn pulled(address: &Address) -> Result<PathBuf> {
     })
 }
 
-/// Returns the path of the copy in the cache, and notes why it is used.
+/// Returns the path of the copy in the cache, and prints why the copy is used. Returns `None` if the cache has no copy.
 fn kept(cache: &Cache, address: &Address, why: &str) -> Option<PathBuf> {
     let path = cache.find(address).ok()??;
     say(format_args!("note: {}; using the copy in the cache", shown(why)));

@@ -50,7 +50,7 @@ const FLAGS: &[(&str, &str)] = &[
     ("--tensor-parallel-size", "--strategy 'gpu:0 fp16 *12 -> gpu:1 fp16' divides the layers among GPUs"),
 ];
 
-/// Returns the first flag in the arguments `given` that another program has and wingbeat has not, with a hint.
+/// Returns the first flag in the arguments `given` that another program has and wingbeat lacks, with a hint.
 pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {
     given.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).find_map(|word| {
         let name = word.split('=').next().unwrap_or(word);
@@ -83,7 +83,7 @@ pub fn quant(name: &str) -> Option<&'static str> {
     }
 }
 
-/// Returns the first flag in `given` that clap reads as `-h`, although another program has it: `-hf`.
+/// Returns the first flag of another program in `given` if it begins with `-h`, such as `-hf`. Clap reads such a flag as `-h` and prints the help.
 pub fn read_as_help(given: &[OsString]) -> Option<(&'static str, &'static str)> {
     flag(given).filter(|(flag, _)| flag.starts_with("-h"))
 }

@@ -121,7 +121,7 @@ pub fn run(args: Args) -> Outcome {
     request.return_tokens = true;
     let engine = start_engine(&model, options, base)?;
     let stop = signals::stop_flag();
-    // The user gave a text or ids, not the field `tokens` of a request.
+    // The user gave a text or ids and does not know the request's field `tokens`, so the error must not name this field.
     let unnamed = |mut e: Error| {
         e.field = e.field.filter(|field| &**field != "tokens");
         e
@@ -197,9 +197,9 @@ fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -
 struct Played {
     out: Output,
     done: Vec<Completion>,
-    /// When the request was submitted.
+    /// The time at which the request was submitted.
     began: Instant,
-    /// The milliseconds from the submission of the request to the first token. `None` without a token.
+    /// The milliseconds from the submission of the request to the first token. `None` if no token was generated.
     first_ms: Option<f64>,
     /// The error if printing failed. The state can still be saved.
     closed: Option<Failure>,
@@ -267,8 +267,8 @@ impl Played {
     }
 }
 
-/// Returns the ids of all tokens of a saved state: `before`, the tokens of the loaded state, the prompt `prompt` and the generated tokens `made`. If the
-/// tokens of the loaded state, which has read `n_before`, are unknown, prints a note and returns only the ids of `prompt` and `made`.
+/// Returns the token ids for a saved state: the ids `before` of the loaded state, the prompt `prompt` and the generated tokens `made`. Prints a
+/// note if `before` is `None` or incomplete, although the loaded state has read `n_before` tokens.
 fn all_tokens(before: Option<&[u32]>, n_before: usize, prompt: &[u32], made: &[u32]) -> Vec<u32> {
     let before = before.unwrap_or_default();
     if before.len() != n_before {
@@ -277,7 +277,7 @@ fn all_tokens(before: Option<&[u32]>, n_before: usize, prompt: &[u32], made: &[u
     [before, prompt, made].concat()
 }
 
-/// Prints the end of the output: the report, or the texts of several trials.
+/// Prints the report or the texts of several trials, then notes about how the texts ended. Returns the exit code.
 fn finish(args: &Args, model: &Model, played: Played) -> Outcome {
     let Played { mut out, done, first_ms, .. } = played;
     let has_vocab = model.vocab().is_some();
@@ -333,8 +333,7 @@ fn total(done: &[Completion]) -> Timings {
     .unwrap_or_default()
 }
 
-/// Returns a line with the token counts and rates of prompt and text: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens
-/// (121.0/s)`.
+/// Returns a line with the token counts and rates: `prompt 7 tokens (820.3/s), first token after 0.01 s, text 40 tokens (121.0/s)`.
 fn spent(timings: &Timings, first_ms: Option<f64>) -> String {
     let (read, made) = (timings.prefill_tokens, timings.decode_tokens);
     let mut parts = Vec::new();

@@ -97,7 +97,7 @@ impl NamedRules {
         followers.of(&self.rules, close, lead).cloned().map_err(|e| e.at(&self.name))
     }
 
-    /// Returns an error about a request with these rules, with their name in place of the request's field.
+    /// Puts the name of these rules in place of the request's field in an error about the rules. Returns other errors unchanged.
     pub fn in_error(&self, mut e: Error) -> Error {
         if e.field_name() == Some(self.rules.field()) {
             let rest = e.field.take().and_then(|field| Some(field.split_once(": ")?.1.to_owned()));

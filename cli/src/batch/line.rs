@@ -5,7 +5,7 @@ use wingbeat::engine::{Fields, Request};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
 
-/// The form of all lines of an input.
+/// The form that all lines of an input have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Form {
     /// Each line is an object.
@@ -14,14 +14,15 @@ pub enum Form {
     Prompts,
 }
 
-/// A line whose id is known.
+/// The content of an input line, without the id: the fields of an object, or a prompt.
 pub enum InputLine<'a> {
     Fields(Fields<'a>),
     Prompt(&'a str),
 }
 
 impl Form {
-    /// Returns the form of an input whose first line with text is `line`. A line that could be JSON is an object, perhaps a wrong one.
+    /// Returns the form of an input whose first line with text is `line`. A line that begins as JSON does (`{`, `[` or `"`) counts as an object.
+    /// Otherwise broken JSON would silently become a prompt.
     pub fn of(line: &[u8]) -> Form {
         let first = line.trim_ascii().strip_prefix(b"\xef\xbb\xbf").unwrap_or(line.trim_ascii()).first();
         if first.is_some_and(|first| !b"{[\"".contains(first)) { Form::Prompts } else { Form::Objects }
@@ -87,7 +88,8 @@ fn of_body(mut line: Fields<'_>) -> Result<Fields<'_>> {
     Ok(fields)
 }
 
-/// Fields of a request that an input line must not contain. All lines have the same priority and begin with the state that `--state` names.
+/// Request fields that an input line must not contain. All lines have the same priority and begin with the state of `--state`. `pooling` would
+/// request a vector instead of a text.
 const NOT_IN_LINES: [&str; 5] = ["priority", "no_cache", "state", "save_state", "pooling"];
 
 /// Returns the request that the fields of a line describe.

@@ -118,7 +118,7 @@ pub struct BatchFailure<'a> {
     pub error: ErrorBody,
 }
 
-/// The summary of one run of `wingbeat batch`. Results in the output file whose lines are not in the input do not count.
+/// The summary of one run of `wingbeat batch`. A result of an earlier run counts only if its line is in the input.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BatchReport {
     /// The number of lines whose texts this run generated.

@@ -43,7 +43,7 @@ struct RunningLine {
     /// The number of texts that the line asks for.
     n: usize,
     done: Vec<Completion>,
-    /// The line's share of the bytes that all lines together may take. At the limit, no further line is read.
+    /// Counts the line's bytes until the line is finished. No further line is read while all lines together are at their limit.
     _held: HeldBytes,
 }
 
@@ -135,7 +135,8 @@ impl BatchRun {
         Ok((self.engine.submit(merged)?, request.n))
     }
 
-    /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it.
+    /// Handles all pending events. If no event is pending, waits up to `patience` for an event; the next call then handles it. Returns at once if
+    /// no text is being generated.
     pub fn wait(&mut self, patience: Duration) -> WriteResult {
         let waker = unpark();
         let mut context = Context::from_waker(&waker);

@@ -1,5 +1,5 @@
-//! `bench --plot`: draws the results as an SVG picture with three charts: the decoding speed by the number of slots, the prefill speed by the length
-//! of the prompt, and how much of the device's measured peak speed each test reaches.
+//! `bench --plot`: draws the results as an SVG picture with three charts. The first chart shows the decoding speed by the number of slots. The
+//! second shows the prefill speed by the length of the prompt. The third shows how much of the device's measured peak speed each test reaches.
 
 use super::report::BenchRecord;
 use plotters::prelude::*;
@@ -21,8 +21,8 @@ const COLOURS: [RGBColor; 6] = [
 
 const SLOTS: &str = "slots";
 
-/// One chart, with one line of points per label (model and device). A point is a pair of numbers: the place on the horizontal axis, whose name is
-/// `axis`, and the measured value.
+/// One chart, with one line of points per label: model, device and, unless the axis shows it, the number of slots. A point is a pair of numbers:
+/// the place on the horizontal axis, whose name is `axis`, and the measured value.
 struct Chart {
     title: &'static str,
     axis: &'static str,

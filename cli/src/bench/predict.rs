@@ -1,4 +1,4 @@
-//! `bench --predict`: estimates for a GPU that is not at hand.
+//! `bench --predict`: estimates the speed on a GPU that this machine need not have.
 
 mod report;
 
@@ -16,7 +16,8 @@ use wingbeat::low_level::session::{CHUNK, LONG_CHUNK, Options};
 use wingbeat::low_level::tape::Tape;
 use wingbeat::low_level::words::synthetic::{MODEL_SEED, Synthetic};
 
-/// Prints the estimated tokens per second of each synthetic model and format in each test. JSON also has the words of a step.
+/// Prints the estimated tokens per second of each synthetic model and format in each test. JSON also has the time of each word (fused operation) in
+/// a step.
 pub fn show(gpu: &str, args: &Args, tests: &[Test]) -> Outcome {
     let gpu = find(gpu).map_err(|e| e.at("--predict"))?;
     let mut reports = Vec::new();

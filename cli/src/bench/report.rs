@@ -53,7 +53,7 @@ impl Samples {
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct BenchExtra {
     pub dtype: String,
-    /// `i8` if products round activations, otherwise `float`.
+    /// `i8` if products round their activations to 8 bits, otherwise `float`.
     pub activations: &'static str,
     pub device: String,
     pub driver: String,
@@ -61,9 +61,9 @@ pub struct BenchExtra {
     pub read_gb_s_ceiling: Option<f64>,
     /// The rate in GFLOP/s at which this device multiplies large matrices by many vectors. `None` if not measured.
     pub gflop_s_ceiling: Option<f64>,
-    /// The rate of the test divided by the device's ceiling, the highest rate that was measured. For decoding in one slot, the rate counts the weight
-    /// bytes that are read; weights that are skipped because an input is zero do not count. For prefill, the rate counts operations. `None` for other
-    /// tests and if no ceiling was measured.
+    /// The rate of the test divided by the device's ceiling, the highest rate that was measured. For decoding in one slot, the rate counts the
+    /// weight bytes that are read, without weights that are skipped because an input is zero. For prefill, the rate counts operations. `None` for
+    /// other tests and if no ceiling was measured.
     pub share_of_ceiling: Option<f64>,
     /// The mean fraction of zeros in the inputs of the ffn's value matrices while one token is decoded. Zeros count even if the device does
     /// not skip zeros. `None` for models without sparse ffn inputs, such as GLM.

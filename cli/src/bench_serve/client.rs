@@ -16,11 +16,11 @@ use tokio::time::timeout;
 use url::Url;
 use wingbeat::error::{Error, Result};
 
-/// The time that a connection may take.
+/// The longest time to open a connection.
 const CONNECT: Duration = Duration::from_secs(10);
-/// The time that the server may take for an answer to `GET`.
+/// The longest time for the answer to a `GET` request, and for the whole body of an answer that is not a stream.
 const SHORT: Duration = Duration::from_secs(30);
-/// The time that the server may take for the next bytes of an answer. Requests wait in the server's queue, so this time is long.
+/// The longest time without new bytes in the answer to a completion request. Requests wait in the server's queue, so this time is long.
 const LONG: Duration = Duration::from_secs(600);
 /// The maximum size of an answer that is not a stream, in bytes.
 const MAX_BODY: usize = 8 << 20;
@@ -155,8 +155,8 @@ impl Server {
 
 const NOT_OPENAI: &str = "the URL must lead to a server with OpenAI's API, such as `wingbeat serve`";
 
-/// Reads the URL of a server. Adds `http://` if the scheme is missing. Removes a final `/v1`, because the paths of this client already begin with
-/// `/v1`; users of other clients write it.
+/// Parses the URL of a server. Adds `http://` if the scheme is missing. Removes a final `/v1`, which other clients require in a URL: here, the
+/// paths of requests already begin with `/v1`.
 fn address(text: &str) -> Result<Url> {
     let full = if text.contains("://") { text.to_owned() } else { format!("http://{text}") };
     let mut url = Url::parse(&full)
@@ -211,7 +211,8 @@ fn refused(status: StatusCode, body: &[u8]) -> Error {
     }
 }
 
-/// Returns `true` if the server closed the connection without an answer, as servers may do with a connection that was kept open.
+/// Returns `true` if the server closed the connection without an answer. Servers may close an idle connection that was kept open, so `send` then
+/// tries once more.
 fn was_closed(e: &legacy::Error) -> bool {
     std::error::Error::source(e).and_then(|e| e.downcast_ref::<hyper::Error>()).is_some_and(hyper::Error::is_incomplete_message)
 }

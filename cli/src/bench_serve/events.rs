@@ -2,7 +2,7 @@
 
 use serde::Deserialize;
 
-/// The maximum length of a line, in bytes. A longer line is not an event of a completion.
+/// The maximum length of a line, in bytes. Events of a completion are far shorter, so a longer line is an error.
 const MAX_LINE: usize = 4 << 20;
 
 /// An event of a streamed completion.
@@ -20,7 +20,7 @@ pub struct Chunk {
 #[derive(Debug, Clone, PartialEq)]
 pub enum StreamEvent {
     Chunk(Chunk),
-    /// The line that ends a stream.
+    /// The line `data: [DONE]`, which ends a stream.
     Done,
 }
 
@@ -99,7 +99,7 @@ fn event(line: &[u8]) -> Result<Option<StreamEvent>, String> {
     })))
 }
 
-/// Returns the message of an error object: the field `message`, or the whole object as text.
+/// Returns the message of an error object, shortened to 300 characters: the field `message`, or the whole object as text.
 pub fn message(error: &serde_json::Value) -> String {
     let text = error.get("message").unwrap_or(error);
     wingbeat::low_level::front_end::short(&text.as_str().map_or_else(|| text.to_string(), str::to_owned), 300)

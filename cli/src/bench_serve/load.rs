@@ -10,7 +10,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use wingbeat::error::Result;
 
-/// How often progress is shown.
+/// The longest time between two calls that show the progress.
 const TICK: Duration = Duration::from_millis(200);
 /// The pause of a client after a request that failed.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -23,13 +23,13 @@ pub enum Amount {
     Time(Duration),
 }
 
-/// The requests of a run so far, or of a complete run.
+/// The results of the requests of a run so far, or of a complete run.
 #[derive(Debug, Default)]
 pub struct LoadResults {
     pub answers: Vec<AnswerTimes>,
     /// The errors of the requests that failed.
     pub failures: Vec<String>,
-    /// The time since the first request.
+    /// The time since the first request. In a complete run, the time until the last answer.
     pub took: Duration,
 }
 

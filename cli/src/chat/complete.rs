@@ -15,7 +15,7 @@ pub struct Completion {
 }
 
 impl Completion {
-    /// Returns the byte of `line` from which on Tab replaces text, and the possible replacements. Tab replaces a command, a part of its
+    /// Returns the byte offset in `line` at which the replaced text begins, and the possible replacements. Tab replaces a command, a part of its
     /// argument, or a backslash at the end of the line.
     fn offers(&self, line: &str) -> (usize, Vec<Pair>) {
         if let Some(rest) = line.strip_suffix('\\') {
@@ -60,7 +60,7 @@ fn files(start: usize, word: &str) -> (usize, Vec<Pair>) {
         if is_hidden || found.contains(char::is_control) {
             continue;
         }
-        // `is_dir` follows links.
+        // `is_dir` follows links, so a link to a folder gets a separator, too.
         if entry.path().is_dir() {
             found.push(MAIN_SEPARATOR);
         }

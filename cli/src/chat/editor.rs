@@ -130,7 +130,7 @@ fn failed(e: ReadlineError) -> Error {
     Error::input(e.to_string()).at("the terminal")
 }
 
-/// Stores whether the line is empty when Ctrl-C is pressed.
+/// Stores whether the line is empty when Ctrl-C is pressed. On an empty line, Ctrl-C asks to leave the chat.
 struct Watch(Arc<AtomicBool>);
 
 impl ConditionalEventHandler for Watch {

@@ -1,7 +1,7 @@
 //! The file of messages typed in earlier chats. Each message is appended at once, because a signal can end the program.
 //!
-//! The format is rustyline's: a line `#V2`, then one message per line with `\` written as `\\` and a newline as `\n`. The whole file is
-//! rewritten only if it is damaged or has grown too long. The new file first has a temporary name.
+//! The format is rustyline's: a line `#V2`, then one message per line with `\` written as `\\` and a newline as `\n`. The whole file is rewritten
+//! only if it is damaged or has grown too long. The new file replaces the old file only when complete, so a crash loses no messages.
 
 use std::fs::OpenOptions;
 use std::io::{BufWriter, ErrorKind, Write};

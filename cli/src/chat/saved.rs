@@ -8,10 +8,10 @@ use wingbeat::low_level::front_end::METADATA_KEY;
 
 /// The maximum number of chats that the error lists.
 const SHOWN: usize = 8;
-/// The number of bytes of a file's header that are searched for the mark of a chat.
+/// The number of bytes of a file's header that are searched for the key that marks a chat.
 const SEARCHED: u64 = 1 << 20;
 
-/// Returns the error of a saved chat that does not exist. The hint names the chats in the same folder.
+/// Returns the error for a file that `/load` does not find. The hint names the saved chats in the same folder.
 pub fn missing(path: &Path) -> Error {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let e = Error::file("no such file").at(path.display());

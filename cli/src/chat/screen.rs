@@ -32,7 +32,7 @@ pub struct Screen {
     who: Option<String>,
     /// True if the last part that was shown was a thought.
     is_thinking: bool,
-    /// An error while writing. It ends the answer, and `end` returns it.
+    /// The error of a failed write. The error ends the answer, and `end` returns it.
     failure: Option<Failure>,
 }
 
@@ -94,8 +94,8 @@ impl Screen {
         }
     }
 
-    /// Ends the line of an answer, or prints the answer as a JSON object. Then prints length and speed on stderr, if this is a terminal.
-    /// Otherwise stderr gets a line only if the context is full or the answer is incomplete under its grammar or schema.
+    /// Ends the line of an answer, or prints the answer as a JSON object. If stderr is a terminal, then prints length and speed there. Otherwise
+    /// stderr gets a line only if the context is full or the answer is incomplete under its grammar or schema.
     pub fn end(&mut self, answer: &Answer, report: ChatReport<'_>) -> Result<(), Failure> {
         if let Some(failure) = self.failure.take() {
             return Err(failure);

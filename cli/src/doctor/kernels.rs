@@ -29,8 +29,8 @@ pub struct KernelFamily {
     pub subgroups: bool,
     /// True if matrix products over many tokens at once (as in prefill) use cooperative matrices.
     pub cooperative: bool,
-    /// True if matrix products over many tokens at once round their activations to 8 bits with weights of at most 6 bits, because a measurement of this
-    /// adapter found them faster.
+    /// True if matrix products over many tokens at once round their activations to 8 bits, for weights of at most 6 bits. Models do this only if a
+    /// measurement of this adapter found such products faster.
     pub rounded: bool,
     /// True if models use this family on this adapter.
     pub is_default: bool,
@@ -76,8 +76,8 @@ pub struct Kernels {
     with_draws: bool,
 }
 
-/// A job for one thread: the test cases of all words (fused operations) in the weight format `format`, or the check of the sampling kernel if
-/// `format` is `None`.
+/// A job for one thread. If `format` is a weight format, the job runs the test cases of all words (fused operations) in this format. If `format` is
+/// `None`, the job checks the kernel that samples tokens.
 #[derive(Clone, Copy)]
 struct KernelCheck {
     family: usize,
@@ -87,8 +87,8 @@ struct KernelCheck {
 /// The maximum number of threads. Each thread has its own device. The driver's compiler takes most of the time and uses one core.
 const MAX_THREADS: usize = 4;
 
-/// Returns the number of threads for an adapter. Threads that use OpenGL share one context, and wgpu panics in a thread that waits longer than six
-/// seconds for it (one second on Windows).
+/// Returns the number of threads for an adapter. Threads that use OpenGL share one context. wgpu panics in a thread that waits longer than six
+/// seconds (one second on Windows) for this context.
 fn n_threads(adapter: &Adapter) -> usize {
     if adapter.backend == "gl" { 1 } else { std::thread::available_parallelism().map_or(1, usize::from).min(MAX_THREADS) }
 }
@@ -99,11 +99,12 @@ impl Kernels {
     /// # Errors
     /// `Device` if the adapter cannot be opened.
     pub fn open(adapter: &Adapter, extent: Extent) -> Result<Kernels> {
-        // As models do, with the kernel sizes that were measured on this adapter.
+        // Use the kernel sizes that were measured on this adapter, as models do.
         let tuning = tune::open(adapter, false, cache_folder().as_deref())?.caps.tuning;
         let own = Caps { tuning, ..adapter.caps(false)? };
         let opened = Device::open(adapter, false)?;
-        // If cooperative matrices give wrong results on this adapter, models do not use cooperative matrices, so no check uses them either.
+        // If cooperative matrices give wrong results on this adapter, models do not use them, and the quick check leaves them out. The full check
+        // still reports them.
         let settled = selftest::settle(opened.with_caps(opened.caps.clone()))?.caps.cooperative;
         let with_draws = extent == Extent::Full || draws_on_device(own.class == Class::Groups)?;
         let families = match extent {

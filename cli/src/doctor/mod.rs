@@ -1,9 +1,9 @@
 //! `doctor`: checks drivers, kernels and results, and prints a page with the results for bug reports.
 //!
-//! The page has facts about the host, the results of three checks, and estimates of speed. The first check compares every kernel with its reference implementation
-//! on the CPU. The second check compares the built-in model's logits with golden logits. The third check measures how fast weights are read. The
-//! exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check. With `--kernel`, prints the text of a kernel
-//! instead.
+//! The page has facts about the host, the results of three checks, and estimates of speed. The first check compares kernels with their reference
+//! implementations on the CPU. The second check compares the built-in model's logits with golden logits. The third check measures how fast weights
+//! are read. The exit code is 3 if a result is wrong or the device cannot be opened, and 130 if the user stopped a check. With `--kernel`, prints
+//! the text of a kernel instead.
 
 mod golden;
 mod host;
@@ -102,8 +102,8 @@ struct Results {
     /// True if the user stopped the check.
     interrupted: bool,
     checks: Counts,
-    /// One entry per family of kernels. Empty for the device `cpu`, because this device runs the reference implementations instead of
-    /// kernels.
+    /// One entry per family of kernels. Empty if the device cannot be opened. Also empty for the device `cpu`, which runs the reference
+    /// implementations instead of kernels.
     kernels: Vec<KernelFamily>,
     /// The comparison with the golden logits. `None` if the user stopped the check before this comparison.
     golden: Option<Golden>,

@@ -14,10 +14,10 @@ use wingbeat::low_level::tape::{Caps, Class, Tape};
 /// The value of `--kernel` that lists all kernels.
 const LIST: &str = "list";
 
-/// Models whose kernels are shown first, before those of test cases.
+/// Models whose kernels come first in the numbering of variants. Kernels that only test cases use follow.
 const MODELS: [&str; 3] = ["rwkv7-0.1b", "rwkv6-1.5b", "glm4-0.5b"];
 
-/// The error for an unknown name suggests the kernels whose names have at least this similarity to it, from 0 to 1.
+/// The least similarity, from 0 to 1, at which the error for an unknown kernel suggests another name.
 const NEAR: f64 = 0.8;
 
 #[derive(clap::Args)]
@@ -50,7 +50,8 @@ pub fn run(name: &str, args: &ShowArgs, on: &DeviceArgs) -> Outcome {
         let hint = "choose another device with --device; `wingbeat devices` lists all devices";
         return Err(Error::device(found).hint(hint).into());
     };
-    // As for a model: with the sizes that were measured on this device, and without cooperative matrices that compute wrong results.
+    // Print the kernel as a model gets it: with the sizes that were measured on this device, and without cooperative matrices that compute wrong
+    // results.
     let caps = tune::open(adapter, false, cache_folder().as_deref())?.caps;
     let all: Vec<Variant> = variants(tapes()?, format, &caps).into_iter().filter(|variant| variant.recipe.shader == kernel).collect();
     let Some(variant) = all.get(args.variant as usize - 1) else {

@@ -1,4 +1,4 @@
-//! The JSON of `wingbeat generate`: one object at the end. In the form of JSON lines, one object per token comes before this object.
+//! The JSON of `wingbeat generate`: one object at the end. With `--jsonl`, one object per token comes before this object.
 
 use crate::report::{DeviceReport, ModelReport, TimingsReport};
 use serde::Serialize;

@@ -9,7 +9,7 @@ use wingbeat::low_level::weights::EXTENSIONS;
 /// The beginning of an address that a user types.
 pub const PREFIX: &str = "hf:";
 
-/// The revision of an address that names none.
+/// The revision if an address names no revision.
 const MAIN: &str = "main";
 
 /// The maximum length of an owner, a repository, a revision or a file's whole path, in bytes.
@@ -22,7 +22,7 @@ pub struct Address {
     pub repository: String,
     /// A branch, a tag or a commit.
     pub revision: String,
-    /// The path of a file in the repository, with `/` between folders. `None` for the repository's only model.
+    /// The path of a file in the repository, with `/` between folders. `None` for the whole repository, or for its only model.
     pub file: Option<String>,
 }
 
@@ -68,7 +68,7 @@ impl Address {
         Ok(Address { file: Some(file.into()), ..self.clone() })
     }
 
-    /// Returns whether the revision is `main`, as in an address that names none. Any revision in the cache then matches.
+    /// Returns whether the revision is `main`, as in an address that names no revision. Any revision in the cache then matches.
     pub fn is_unpinned(&self) -> bool {
         self.revision == MAIN
     }
@@ -97,7 +97,11 @@ pub fn is_commit(text: &str) -> bool {
     text.len() == 40 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// Checks the name of an owner or a repository. `--` separates the two in the cache, so the hub allows it in neither.
+/// Checks the name of an owner or a repository. `--` is refused, because it separates the two names in the cache. The hub allows it in neither
+/// name.
+///
+/// # Errors
+/// `Input` if the name is not valid.
 pub fn check_name(what: &str, name: &str) -> Result<()> {
     let is_plain = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
     let is_valid = !name.is_empty() && name.len() <= LONGEST && name.chars().all(is_plain);
@@ -108,8 +112,11 @@ pub fn check_name(what: &str, name: &str) -> Result<()> {
     Err(Error::input(text))
 }
 
-/// Checks a revision or the path of a file in a repository. The path must be relative, must stay below the folder to which it is appended on every
-/// system, and must not have characters that a terminal hides.
+/// Checks a revision or the path of a file in a repository. The path must be relative. On every operating system, it must stay below the folder to
+/// which it is appended. It must not have characters that a terminal hides.
+///
+/// # Errors
+/// `Input` if the path is not valid.
 pub fn check_path(what: &str, path: &str) -> Result<()> {
     let is_wrong = |part: &str| {
         part.is_empty() || part == "." || part.ends_with(['.', ' ']) || !is_plain(part) || part.contains(|c| "\\:*?\"<>|%#@".contains(c))

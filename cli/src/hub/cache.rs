@@ -42,7 +42,7 @@ pub struct Contents {
     pub models: Vec<CachedFile>,
     /// Files that interrupted downloads left.
     pub partials: Vec<Partial>,
-    /// Errors of everything that could not be read.
+    /// The errors of folders and files that could not be read.
     pub faults: Vec<Error>,
 }
 
@@ -57,7 +57,7 @@ impl Cache {
         self.root.join(format!("models--{}--{}", address.owner, address.repository))
     }
 
-    /// Returns the path of the file that a process locks while it writes a blob.
+    /// Returns the path of the file that a process locks while it writes the blob with the hash `etag`.
     pub fn lock(&self, address: &Address, etag: &Etag) -> PathBuf {
         self.lock_of(address, etag.as_str())
     }
@@ -67,8 +67,8 @@ impl Cache {
         self.root.join(".locks").join(format!("models--{}--{}", address.owner, address.repository)).join(format!("{hash}.lock"))
     }
 
-    /// Returns the path of a model that is in the cache, or `None` if it is not. Without a file, the repository must be a complete folder model, or
-    /// have one model in the cache.
+    /// Returns the path of the model at `address`, or `None` if the cache does not have the model. If the address names no file, the repository
+    /// must be a complete folder model, or have exactly one model file in the cache.
     ///
     /// # Errors
     /// `File` if a link leads out of the cache. `Input` if the cache has several models of the repository, and the address names no file.
@@ -85,7 +85,7 @@ impl Cache {
         Ok(None)
     }
 
-    /// Returns the folder model, or the only model file, of a snapshot.
+    /// Returns the path of the folder model, or of the only model file, in a snapshot. Returns `None` if the snapshot has no complete model.
     fn only_model(&self, address: &Address, snapshot: &Path) -> Result<Option<PathBuf>> {
         if self.is_complete(snapshot)? {
             return Ok(Some(snapshot.to_path_buf()));
@@ -121,12 +121,12 @@ impl Cache {
         Ok(files.all(|file| check_path("file", file).is_ok() && self.has(snapshot, file)))
     }
 
-    /// Returns whether a snapshot has a file. A pipe is no file.
+    /// Returns whether a snapshot has a file. Pipes, folders and links that leave the cache do not count.
     fn has(&self, snapshot: &Path, file: &str) -> bool {
         matches!(self.existing(&snapshot.join(file)), Ok(Some(_)))
     }
 
-    /// Returns the contents of the cache. A repository that cannot be read does not hide the others.
+    /// Returns the contents of the cache. A repository that cannot be read adds to `Contents::faults`.
     ///
     /// # Errors
     /// `File` if the cache exists and cannot be read.
@@ -178,7 +178,7 @@ impl Cache {
     }
 
     /// Returns the folders of the snapshots that match the address's revision. For the default revision, returns the snapshot of `main` first, then
-    /// all others from new to old. Adds to `faults` an error for each folder and file that could not be read.
+    /// all other snapshots from new to old. Adds to `faults` an error for each folder and file that could not be read.
     pub fn snapshots(&self, address: &Address, faults: &mut Vec<Error>) -> Vec<PathBuf> {
         let folder = self.folder(address).join("snapshots");
         let commit = match is_commit(&address.revision) {
@@ -213,7 +213,7 @@ impl Cache {
         found
     }
 
-    /// Returns the commit that the cache has for the address's revision.
+    /// Returns the commit that the cache has for the address's revision, or `None` if the cache has no valid commit.
     fn commit_of(&self, address: &Address) -> Result<Option<String>> {
         let path = self.folder(address).join("refs").join(&address.revision);
         let Some(inside) = self.existing(&path)? else { return Ok(None) };
@@ -269,13 +269,14 @@ impl Cache {
         self.existing(&path).ok()??;
         let is_same = match fs::read_link(&path) {
             Ok(target) => target.file_name().is_some_and(|name| name == etag.as_str()),
-            // Where the system has no links, the file itself is in the snapshot.
+            // Where the system has no links, the file itself is in the snapshot, and only its size can be compared quickly.
             Err(_) => fs::metadata(&path).is_ok_and(|m| m.len() == size_bytes),
         };
         is_same.then_some(path)
     }
 
-    /// Returns why nothing can be written into a repository's folder, or `None` if files can be written.
+    /// Returns why a download cannot write into a repository's folders, or `None` if it can. Creates missing folders, and a temporary file in each
+    /// folder.
     pub fn refuses_writing(&self, address: &Address, commit: &str) -> Option<Error> {
         let folder = self.folder(address);
         let lock = self.lock_of(address, "");
@@ -298,8 +299,8 @@ impl Cache {
         Err(Error::file(text).at(folder.display()).hint("free some space, or set HF_HOME to a folder on another disk"))
     }
 
-    /// Creates `snapshots/COMMIT/FILE` as a link to the blob, and returns its path. A file that has this name is replaced. Where the system has no
-    /// links for this user, the blob is moved there, as Hugging Face's programs do.
+    /// Creates `snapshots/COMMIT/FILE` as a link to the blob, and returns the link's path. An existing file of this name is replaced. If the system
+    /// has no links for this user, moves the blob there, as Hugging Face's programs do.
     ///
     /// # Errors
     /// `File` if the link cannot be created.
@@ -319,8 +320,9 @@ impl Cache {
         Ok(path)
     }
 
-    /// Writes the commit of the address's revision, unless the cache has it. Whatever has the file's name is replaced and never opened: a link could
-    /// lead out of the cache, and a pipe would wait for a reader.
+    /// Stores `commit` as the commit of the address's revision, in a file of the folder `refs`. Does nothing if the cache already has this commit,
+    /// or if the revision is itself a commit. Replaces an existing file and never writes into it: a link could lead out of the cache, and a pipe
+    /// would wait for a reader.
     ///
     /// # Errors
     /// `File` if the file cannot be written.

@@ -1,4 +1,4 @@
-//! Asks the hub: the list of a repository's files, the size and hash of a file, and its bytes.
+//! Asks the hub for the list of a repository's files, for the size and hash of a file, and for its bytes.
 
 mod limits;
 
@@ -19,10 +19,10 @@ use url::Url;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::size;
 
-/// The number of times that a request is repeated after a failure that may pass.
+/// The number of times that a request is repeated after a temporary failure.
 pub const RETRIES: u32 = 4;
 const REDIRECTS: u32 = 10;
-/// The longest pause that the hub may ask for.
+/// The longest pause that the hub may ask for. A longer pause ends the request with an error.
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
 const LARGEST_LISTING: u64 = 32 << 20;
 
@@ -39,7 +39,7 @@ pub struct Client {
 #[derive(Debug, Clone)]
 pub struct Listing {
     pub commit: String,
-    /// The paths of all files that are safe below the cache.
+    /// The paths of the files. Paths that are not safe below the cache are left out.
     pub files: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ pub struct FileContent {
 /// The redirects that a request follows.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Follow {
-    /// Redirects that stay on the hub. The hub's own answer has the metadata of a file, another host's answer has not.
+    /// Follow redirects that stay on the hub. Only the hub's own answer has the metadata of a file; another host's answer does not.
     OnTheHub,
     All,
 }
@@ -82,12 +82,12 @@ impl Client {
         Self::with_limits(settings, Limits::default())
     }
 
-    /// Creates a client for servers that may take as long as `limits` says.
+    /// Creates a client with its own time limits.
     pub(super) fn with_limits(settings: HubSettings, limits: Limits) -> Client {
         Client { agent: agent(&settings, limits, None), settings, limits, pause: Duration::from_secs(1) }
     }
 
-    /// Returns how many new bytes a try to download a file must bring to count as progress.
+    /// Returns how many new bytes of a file count as progress of a download.
     pub fn least_bytes(&self) -> u64 {
         self.limits.least_bytes
     }
@@ -179,7 +179,7 @@ impl Client {
         Ok(FileContent { start, reader })
     }
 
-    /// Waits before the repetition `attempt` of a request, which counts from 0.
+    /// Waits before a request is repeated. `attempt` counts the repetitions from 0.
     pub fn wait(&self, attempt: u32) {
         sleep(self.pause * 2u32.saturating_pow(attempt));
     }
@@ -198,8 +198,8 @@ impl Client {
         self.url(&parts)
     }
 
-    /// Sends a request, follows redirects, and repeats the request after failures that may pass. Returns the answer with its address. The token is
-    /// sent only to the hub.
+    /// Sends a request, follows redirects, and repeats the request after temporary failures. Returns the answer and the address that sent it. The
+    /// token is sent only to the hub.
     fn send(
         &self,
         agent: &Agent,
@@ -285,7 +285,7 @@ impl Client {
         Error::file(format!("{found} (HTTP status {})", status.as_u16())).at(address).hint(hint)
     }
 
-    /// Converts the error of a connection. Addresses are left out, because they may have a signature.
+    /// Converts the error of a connection. Leaves addresses out, because an address may contain a secret signature.
     fn unreachable(&self, e: &ureq::Error) -> Error {
         let found = match e {
             ureq::Error::HostNotFound => "the host was not found".into(),
@@ -301,7 +301,7 @@ impl Client {
     }
 }
 
-/// Returns an agent that follows no redirect by itself. `body` is the longest time for the body of an answer.
+/// Returns an agent that follows no redirect by itself. `body` is the longest time for the body of an answer, or `None` for no limit.
 fn agent(settings: &HubSettings, limits: Limits, body: Option<Duration>) -> Agent {
     let config = Agent::config_builder()
         .max_redirects(0)
@@ -321,21 +321,23 @@ fn text<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     headers.get(name)?.to_str().ok()
 }
 
-/// Returns the hash of the file that an answer announces. The header `etag` of a redirect describes the redirect, not the file.
+/// Returns the hash of the file that an answer announces, or `None` if the answer announces no hash. The header `etag` of a redirect is ignored,
+/// because it describes the redirect and not the file.
 fn announced(headers: &HeaderMap, status: StatusCode) -> Option<Result<Etag>> {
     let own = || text(headers, ETAG.as_str()).filter(|_| status.is_success());
     text(headers, "x-linked-etag").or_else(own).map(Etag::parse)
 }
 
-/// Returns whether an answer asks to repeat the request, and after which pause: `Some(None)` if it names no pause.
+/// Returns the pause after which the request may be repeated, if the status of the answer is temporary. Returns `Some(None)` if the answer names no
+/// pause, and `None` if the status is final.
 fn asked_to_wait(response: &Response<Body>) -> Option<Option<Duration>> {
     let is_passing = matches!(response.status().as_u16(), 429 | 500 | 502 | 503 | 504);
     let pause = || text(response.headers(), RETRY_AFTER.as_str())?.trim().parse().ok().map(Duration::from_secs);
     is_passing.then(pause)
 }
 
-/// Returns whether a connection's failure may pass. A wrong host name stays wrong. A closed port may open again: a server or a proxy that restarts
-/// refuses connections for a moment, and that must not end a download of hours.
+/// Returns whether a failure of a connection is temporary. A wrong host name stays wrong. A closed port may open again: a server or a proxy that
+/// restarts refuses connections for a moment. This must not end a download of hours.
 fn may_pass(e: &ureq::Error) -> bool {
     matches!(e, ureq::Error::Io(_) | ureq::Error::Timeout(_) | ureq::Error::ConnectionFailed)
 }

@@ -7,7 +7,7 @@ use std::fmt::Write;
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
 
-/// The hash that the hub announces for a file: the SHA-256 of a large file, or the hash that git gives a small file as a blob (SHA-1).
+/// The hash that the hub announces for a file. For a large file, it is the SHA-256. For a small file, it is the SHA-1 that git computes for a blob.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Etag(String);
 

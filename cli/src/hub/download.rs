@@ -15,15 +15,15 @@ use wingbeat::low_level::weights::new_file::{Lock, try_lock};
 
 /// The number of bytes that are read, hashed and written at once.
 const BLOCK: usize = 1 << 17;
-/// The number of times that a server may begin a file again because it knows no ranges.
+/// The number of times that a server without range requests may send a file from the beginning again.
 const RESTARTS: u32 = 20;
-/// The time between two looks at a lock that another process holds.
+/// The time between two attempts to take a lock that another process holds.
 const LOOK: Duration = Duration::from_millis(200);
 
 /// A function that is called with the number of bytes that the file has by now.
 pub type OnBytes<'a> = dyn FnMut(u64) + 'a;
 
-/// Returns the bytes of a file that are still to be downloaded.
+/// Returns how many bytes of a file must still be downloaded.
 pub fn remaining(cache: &Cache, address: &Address, commit: &str, found: &Metadata) -> u64 {
     if cache.snapshot_file(address, commit, &found.etag, found.size_bytes).is_some() {
         return 0;
@@ -36,11 +36,12 @@ pub fn remaining(cache: &Cache, address: &Address, commit: &str, found: &Metadat
     }
 }
 
-/// Downloads a file, unless the cache has it, and links it into the snapshot of `commit`. Returns its path there. Waits while another process
+/// Downloads a file, unless the cache has it, and links it into the snapshot of `commit`. Returns the path of the link. Waits while another process
 /// downloads the same file.
 ///
 /// # Errors
-/// `File` if the hub cannot be reached, the disk is full, the content has a wrong hash, or a link leaves the cache.
+/// `Input` if the address names no file. `File` if the hub cannot be reached, the disk is full, the content has a wrong hash, or a link leaves the
+/// cache.
 pub fn pull(
     client: &Client,
     cache: &Cache,
@@ -81,7 +82,7 @@ fn partial(blob: &Path) -> PathBuf {
     blob.with_extension(INCOMPLETE)
 }
 
-/// Opens or creates a lock or a partial file for writing. Refuses a link, because it could lead anywhere.
+/// Opens or creates a lock or a partial file for writing. Refuses a link, because it could lead out of the cache.
 fn opened(path: &Path) -> Result<File> {
     if fs::symlink_metadata(path).is_ok_and(|m| !m.is_file()) {
         return Err(Error::file("expected a file, found a link, a folder or a device")
@@ -105,7 +106,7 @@ fn locked(path: &Path, blob: &Path) -> Result<File> {
     Ok(file)
 }
 
-/// A download into `path`.
+/// A download of one file into `path`.
 struct Download<'a> {
     client: &'a Client,
     address: &'a Address,
@@ -125,7 +126,7 @@ impl Download<'_> {
         while done < total {
             let content = self.client.content(self.address, self.commit, self.found, done)?;
             tries.restarts += u32::from(content.start != done);
-            // The server may begin again at byte 0. The bytes that earlier tries brought are then skipped, so that no try loses them.
+            // A server may send the file from byte 0 again. Skip the bytes that earlier tries brought, so that no try loses them.
             let skipped = done - content.start;
             let ended = self.receive(content.reader, skipped, &mut file, &mut hasher, &mut done, progress)?;
             if done == total {
@@ -148,7 +149,8 @@ impl Download<'_> {
         file.sync_all().map_err(|e| Error::io(e, self.path))
     }
 
-    /// Hashes the bytes that an earlier download left, and returns their number. If there are more bytes than the file has, drops all of them.
+    /// Hashes the bytes that an earlier download left, and returns their number. Drops the bytes and returns 0 if they are more than the whole
+    /// file.
     fn resume(&self, file: &mut File, hasher: &mut Hasher) -> Result<u64> {
         let io = |e| Error::io(e, self.path);
         let length = file.metadata().map_err(io)?.len();
@@ -173,8 +175,8 @@ impl Download<'_> {
         cut.map(drop).map_err(|e| Error::io(e, self.path))
     }
 
-    /// Skips `skipped` bytes and writes the further bytes that the server sends, until it stops or the file is complete. Returns why the server
-    /// stopped. Does not wait for bytes after a complete file.
+    /// Skips `skipped` bytes, then writes further bytes until the server stops or the file is complete. Returns why the server stopped, or an empty
+    /// text for a complete file. Does not wait for bytes after a complete file.
     fn receive(
         &self,
         mut reader: Watched,
@@ -212,15 +214,15 @@ impl Download<'_> {
 struct Tries {
     /// The number of bytes of the file after the last progress.
     most: u64,
-    /// The tries since then.
+    /// The number of tries since the last progress.
     failed: u32,
-    /// The number of times that the server began again.
+    /// The number of times that the server sent the file from the beginning again.
     restarts: u32,
 }
 
 impl Tries {
-    /// Counts a try after which the file has `done` bytes. Returns whether another try may follow. The tries since the last progress are new progress
-    /// if they have brought `least` bytes together.
+    /// Counts a try after which the file has `done` bytes. Returns whether another try may follow. Small gains add up: the tries since the last
+    /// progress count as new progress once they have brought at least `least` bytes together.
     fn may_go_on(&mut self, done: u64, least: u64) -> bool {
         if done - self.most >= least {
             (self.most, self.failed) = (done, 0);

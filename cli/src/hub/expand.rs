@@ -1,5 +1,5 @@
-//! Expands `~`, `~USER`, `$NAME` and `${NAME}` in folders, with the results of Python's `expanduser` and `expandvars`, which Hugging Face's programs
-//! call. What is unknown stays as it is.
+//! Expands `~`, `~USER`, `$NAME` and `${NAME}` in folders, with the results of Python's `expanduser` and `expandvars`, which Hugging Face's
+//! programs call. Unknown users and variables stay unchanged.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};

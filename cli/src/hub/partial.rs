@@ -1,5 +1,5 @@
-//! Files that interrupted downloads left: `blobs/HASH.incomplete`, and `blobs/HASH.XXXXXXXX.incomplete` of huggingface_hub 2.4 and later, which no
-//! download continues. If wingbeat downloaded the file, the lock has the file's name.
+//! Files that interrupted downloads left. A file `blobs/HASH.incomplete` can be continued. A file `blobs/HASH.XXXXXXXX.incomplete` of
+//! huggingface_hub 2.4 or later is never continued. If wingbeat started the download, the lock file contains the name of the downloaded file.
 
 use super::address::Address;
 use super::cache::Cache;
@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::weights::new_file::{Lock, try_lock};
 
-/// The end of the name of a blob that is not complete.
+/// The extension of the name of an incomplete blob.
 pub const INCOMPLETE: &str = "incomplete";
-/// The longest lock that is read, in bytes.
+/// The maximum size in bytes of a lock file that is read. A lock file contains only a file's name.
 const LONGEST_NAME: u64 = 1000;
 
 /// A file that an interrupted download left.
@@ -24,12 +24,12 @@ pub struct Partial {
 }
 
 impl Partial {
-    /// Returns whether both files belong to the same blob, and so have one lock.
+    /// Returns whether both files belong to the same blob. Such files share one lock.
     pub fn has_lock_of(&self, other: &Partial) -> bool {
         self.lock == other.lock
     }
 
-    /// Locks the blob, so that no process continues the download. Returns `None` if the lock does not exist.
+    /// Locks the blob, so that no process continues the download. Returns `None` if the lock file does not exist or cannot be opened.
     ///
     /// # Errors
     /// `File` if a process downloads the file now.
@@ -52,7 +52,7 @@ impl Cache {
         let found = entries.filter_map(|entry| {
             let name = entry.file_name().into_string().ok()?;
             let hash = hash_of(&name)?;
-            // Neither a link nor a pipe.
+            // `metadata` does not follow links, so this skips links and pipes.
             let size_bytes = entry.metadata().ok().filter(|m| m.is_file())?.len();
             let lock = self.lock_of(address, hash);
             let file = opened(&lock).ok().and_then(|_| fs::read_to_string(&lock).ok());
@@ -65,7 +65,7 @@ impl Cache {
     }
 }
 
-/// Returns the hash in the name of a partial file, or `None` if the name is another one.
+/// Returns the hash in the name of a partial file, or `None` for other names.
 fn hash_of(name: &str) -> Option<&str> {
     let stem = name.strip_suffix(INCOMPLETE)?.strip_suffix('.')?;
     let (hash, process) = stem.split_once('.').unwrap_or((stem, "0"));

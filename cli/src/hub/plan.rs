@@ -8,13 +8,13 @@ use super::series::newer;
 use std::path::PathBuf;
 use wingbeat::error::{Error, Result};
 
-/// The extensions of the files that a folder model may need beside its weights.
+/// The extensions of the files of a folder model: weights, configuration, tokenizer and templates.
 const BESIDE: [&str; 6] = ["json", "model", "tiktoken", "jinja", "txt", "safetensors"];
 
-/// The most files that a folder model may have. Each costs a request.
+/// The maximum number of files of a folder model. Each file costs a request.
 const MOST_FILES: usize = 1000;
 
-/// The number of files that an error names.
+/// The maximum number of files that an error names.
 const NAMED: usize = 5;
 
 /// A model that can be downloaded, with all its files at one commit.
@@ -25,7 +25,7 @@ pub struct Plan {
     files: Vec<(Address, Metadata)>,
     /// True if the model is a folder of files.
     is_folder: bool,
-    /// A newer file of the same series in the repository.
+    /// A newer file of the same series in the repository. `None` if the repository has no newer file, or if the address names no file.
     pub newer: Option<Address>,
 }
 
@@ -184,7 +184,7 @@ mod tests {
     fn the_sum_of_a_folder_is_compared_with_the_disk() {
         let (file, cache, folder) = model_and_cache("x");
         let free = wingbeat::low_level::weights::new_file::free_bytes(folder.path()).unwrap();
-        // Each file fits, both do not.
+        // Each file alone fits on the disk, but both together do not.
         let hub = Hub::start(move |request, _| match request.method.as_str() {
             "HEAD" => Answer::new(200, "").with("x-linked-size", free / 10 * 6).with("x-linked-etag", sha256(b"x")),
             "GET" if request.path.contains("/resolve/") => Answer::new(200, "x"),

@@ -1,4 +1,4 @@
-//! The next address after a redirect, and who may see the token.
+//! Computes the address after a redirect, and compares origins: only the hub's own origin may receive the token.
 
 use url::Url;
 use wingbeat::error::{Error, Result};
@@ -7,7 +7,7 @@ use wingbeat::low_level::front_end::short;
 /// Returns the address to which `location` leads from `from`.
 ///
 /// # Errors
-/// `File` if the location is no web address, or leads from https to http.
+/// `File` if the location is no web address, leads from https to http, or has a user name or a password.
 pub fn next(from: &Url, location: &str) -> Result<Url> {
     let refused = |text: String| Err(Error::file(text).at(host(from)));
     let Ok(to) = from.join(location) else {
@@ -25,7 +25,7 @@ pub fn next(from: &Url, location: &str) -> Result<Url> {
     Ok(to)
 }
 
-/// Returns whether two addresses have the same scheme, host and port, so that a token for one is a token for the other.
+/// Returns whether two addresses have the same scheme, host and port. Only then may a token for one address be sent to the other.
 pub fn is_same_origin(a: &Url, b: &Url) -> bool {
     a.origin().is_tuple() && a.origin() == b.origin()
 }

@@ -1,4 +1,4 @@
-//! Removes models from the cache. Nothing outside the cache is removed, whatever its links say.
+//! Removes models from the cache. Never removes anything outside the cache, even if a link leads there.
 
 use super::address::Address;
 use super::cache::{Cache, files_below};
@@ -7,7 +7,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use wingbeat::error::{Error, Result};
 
-/// The folders of a repository of the cache. Nothing else is removed where the repository is a link to another folder.
+/// The folders that a repository has in the cache. If the repository is a link to another folder, only these parts of that folder are removed.
 const PARTS: [&str; 4] = ["blobs", "refs", "snapshots", ".no_exist"];
 
 /// The files that will be removed.
@@ -21,13 +21,13 @@ pub struct Removal {
     is_whole: bool,
     /// The bytes that become free.
     pub size_bytes: u64,
-    /// The locks of interrupted downloads, so that no process continues them meanwhile.
+    /// The held locks of interrupted downloads. No process can continue a download while its files are removed.
     _locks: Vec<File>,
 }
 
 impl Cache {
-    /// Returns the files to remove for an address: a file's links, its blob if no other link needs the blob, and the rest of an interrupted download.
-    /// If the address names no file, returns the whole repository. Returns `None` if the cache has nothing at this address.
+    /// Returns the files to remove for an address. For a file, these are its links, its blob if no other link needs the blob, and the rest of an
+    /// interrupted download. If the address names no file, returns the whole repository. Returns `None` if the cache has nothing at this address.
     ///
     /// # Errors
     /// `File` if the folder of the file leads out of the cache, or if a process downloads the file now. `Input` if the address has a revision and no
@@ -84,7 +84,7 @@ impl Cache {
         Ok(Some(Removal { links, blobs, folder, is_whole: false, size_bytes, _locks: held(partials)? }))
     }
 
-    /// Returns the blobs of all links of a repository except `links`.
+    /// Returns the blobs that are needed by links of the repository other than `links`.
     fn blobs_without(&self, folder: &Path, links: &[PathBuf]) -> Vec<PathBuf> {
         let snapshots = folder.join("snapshots");
         let others = files_below(&snapshots).into_iter().map(|file| snapshots.join(file)).filter(|path| !links.contains(path));
@@ -94,7 +94,7 @@ impl Cache {
 
 /// Locks all blobs that are not complete.
 fn held(partials: &[Partial]) -> Result<Vec<File>> {
-    // Two files of one blob have one lock.
+    // Partial files of the same blob share a lock, which this process can hold only once.
     let mut locks: Vec<&Partial> = partials.iter().collect();
     locks.dedup_by(|a, b| a.has_lock_of(b));
     locks.into_iter().filter_map(|partial| partial.hold().transpose()).collect()
@@ -124,7 +124,8 @@ impl Removal {
     }
 }
 
-/// Removes a repository. If its folder is a link, removes what a cache has there, the folder if nothing else is in it, and the link.
+/// Removes a repository. If its folder is a link, removes the parts of a cache from the linked folder. Then removes the link, and the linked folder
+/// if it is empty.
 fn remove_repository(folder: &Path) -> Result<()> {
     let io = |e| Error::io(e, folder);
     if !fs::symlink_metadata(folder).map_err(io)?.is_symlink() {
@@ -143,8 +144,8 @@ fn remove_repository(folder: &Path) -> Result<()> {
     fs::remove_file(folder).or_else(|_| fs::remove_dir(folder)).map_err(io)
 }
 
-/// Returns the blob of the same repository to which a link leads, or `None` if it leads elsewhere. The blob may itself be a link, to the store that
-/// huggingface_hub 2.4 shares between repositories: only the repository's own link is its blob.
+/// Returns the blob of the same repository to which a link leads, or `None` if the link leads elsewhere. huggingface_hub 2.4 makes a blob a link to
+/// a store that repositories share. The result is then the link in the repository, not the shared file.
 fn blob_of(folder: &Path, link: &Path) -> Option<PathBuf> {
     let target = fs::read_link(link).ok()?;
     let target = link.parent()?.join(target);

@@ -11,12 +11,12 @@ use wingbeat::low_level::front_end::short;
 
 const ENDPOINT: &str = "https://huggingface.co";
 
-/// The values of `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE` (before: `HUGGINGFACE_HUB_CACHE`), `HF_HOME` and `HF_HUB_OFFLINE`.
+/// The values of `HF_ENDPOINT`, `HF_TOKEN`, `HF_HUB_CACHE` (formerly `HUGGINGFACE_HUB_CACHE`), `HF_HOME` and `HF_HUB_OFFLINE`.
 #[derive(Clone)]
 pub struct HubSettings {
-    /// The address of the hub, without a `/` at the end.
+    /// The address of the hub. A path in the address has no `/` at its end.
     pub endpoint: Url,
-    /// The folder `hub` of the cache.
+    /// The folder of the cache, by default `~/.cache/huggingface/hub`.
     pub cache: PathBuf,
     pub token: Option<HubToken>,
     /// True if no connection may be opened.
@@ -41,7 +41,7 @@ impl fmt::Debug for HubToken {
 }
 
 impl HubSettings {
-    /// Reads the environment. `home` is the user's folder.
+    /// Reads the environment. `home` is the user's home folder, or `None` if unknown.
     ///
     /// # Errors
     /// `Usage` if a variable has a wrong value. The error names the variable, and never the token.
@@ -56,7 +56,7 @@ impl HubSettings {
         Self::read(&find, None).unwrap()
     }
 
-    /// Reads the variables that `variable` returns.
+    /// Reads the settings. `variable` returns the value of an environment variable by its name.
     fn read(variable: &dyn Fn(&str) -> Option<OsString>, home: Option<PathBuf>) -> Result<HubSettings> {
         let value = |name: &str| variable(name).filter(|value| !value.is_empty());
         let folder = |name: &str| value(name).map(PathBuf::from);

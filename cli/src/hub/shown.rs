@@ -1,4 +1,4 @@
-//! Names from the hub, from the cache or from a web page, as they are shown: no character hides or reorders its neighbours.
+//! Prepares names from the hub, the cache or a web page for display, so that no character hides or reorders others.
 
 use std::borrow::Cow;
 

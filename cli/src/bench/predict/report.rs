@@ -1,4 +1,4 @@
-//! The JSON of predictions of `wingbeat bench`: estimates of speed on a GPU that this machine need not have.
+//! The JSON of `wingbeat bench --predict`.
 
 use serde::Serialize;
 use wingbeat::low_level::exec::predict::PredictedWord;

@@ -13,7 +13,7 @@ use wingbeat::low_level::front_end::short;
 /// The maximum size in bytes of all texts that the parser makes from one file, intermediate texts included.
 const MAX_MADE: usize = 8 * MAX_TEXT;
 
-/// The maximum number of nested parentheses.
+/// The maximum number of nested parentheses. Each level is a recursive call of the parser, so a limit protects the stack.
 const MAX_DEPTH: usize = 64;
 
 /// Parses a prompt file.
@@ -223,7 +223,7 @@ impl<'a> PythonReader<'a> {
             let ended = match chars.next() {
                 None => true,
                 Some('\n') => quote.len() == 1,
-                // A character after a backslash never ends a literal, not even a raw literal.
+                // A quote after a backslash does not end the literal, even if the literal is raw.
                 Some('\\') => chars.next().is_none(),
                 Some(_) => false,
             };

@@ -136,7 +136,7 @@ fn a_text_cannot_grow_without_end() {
     assert!(refusal(&listed).contains("a text of more than 8388608 bytes"), "{}", refusal(&listed));
     let sum = format!("x = '{}'\ny = x{}", "a".repeat(1 << 20), " + x".repeat(100));
     assert!(refusal(&sum).contains("expected a string of at most"));
-    // Many texts, each short enough. Then one text that refers to another many times.
+    // First assign one text to many names, then refer to the text many times in one f-string.
     let long = format!("x = '{}'\n", "a".repeat(1 << 20));
     let copies = format!("{long}{}", (0..100).map(|i| format!("a{i} = x\n")).collect::<String>());
     assert!(refusal(&copies).contains("bytes together"), "{}", refusal(&copies));

@@ -4,7 +4,7 @@ use std::os::unix::fs::symlink;
 
 const OTHER: &str = "fedcba9876543210fedcba9876543210fedcba98";
 
-/// Writes a file into the cache as Python does, with links to a blob.
+/// Writes a file into the cache as Hugging Face's programs do: as a blob and a link to the blob.
 fn put(cache: &Cache, commit: &str, file: &str, content: &str) {
     let address = at("hf:me/models");
     let etag = Etag::parse(&sha256(content.as_bytes())).unwrap();

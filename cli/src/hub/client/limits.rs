@@ -49,7 +49,7 @@ impl Watched {
     /// Watches `reader`, which is an answer to the only request of `agent`: a slow answer shuts the agent down.
     ///
     /// # Errors
-    /// The system's error if it starts no thread.
+    /// The system's error if the watching thread cannot be started.
     pub fn new(reader: Box<dyn Read>, agent: Agent, limits: Limits) -> io::Result<Watched> {
         let (alive, end) = mpsc::channel();
         let count = Arc::new(Count::default());

@@ -1,4 +1,4 @@
-//! Tests that a hub cannot keep a download for ever.
+//! Tests that a hostile hub cannot keep a download running for ever.
 
 use super::super::plan::Plan;
 use super::super::testing::{Answer, COMMIT, Hub, Request, described, hub_answer, model_and_cache, sha256};
@@ -6,7 +6,7 @@ use super::*;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
-/// A chunk of 3 bytes, the last chunk, and no end of the trailers.
+/// A chunked body: a chunk of 3 bytes and the last chunk. The trailers after it have no end.
 const SHORT: &str = "3\r\nabc\r\n0\r\n";
 
 fn content() -> Vec<u8> {

@@ -1,7 +1,7 @@
 use super::super::testing::{Answer, COMMIT, Hub, Request, described, hub_answer, model_and_cache, sha256};
 use super::*;
 
-/// More than one block, so that a cut falls inside.
+/// Returns a content of more than three blocks, so that a cut can fall inside a block.
 fn content() -> Vec<u8> {
     (0..3 * BLOCK + 7).map(|i| (i * i % 251) as u8).collect()
 }
@@ -22,7 +22,7 @@ fn hub(answer: impl Fn(&Request, usize, &[u8]) -> Answer + Send + Sync + 'static
     })
 }
 
-/// Checks that the cache has neither a blob nor a link.
+/// Returns whether the cache has neither the blob nor a link to it.
 fn is_empty(cache: &Cache, address: &Address) -> bool {
     cache.find(address).unwrap().is_none() && !cache.folder(address).join("blobs").join(sha256(&content())).exists()
 }
