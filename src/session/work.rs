@@ -101,7 +101,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Begins work of `n` items, none of which has read a token yet.
+    /// Begins work of `n` items, of which no token is read yet.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);

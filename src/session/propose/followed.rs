@@ -54,8 +54,8 @@ struct IdleDraftSlot {
 }
 
 impl Texts {
-    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with attention
-    /// has KV cache blocks for two full contexts per text, because the fork shares blocks.
+    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with
+    /// attention has KV cache blocks for two full contexts per text, because the fork shares blocks.
     ///
     /// # Errors
     /// The errors of [`Session::with_idle`].
@@ -65,8 +65,8 @@ impl Texts {
         Ok(Texts { session, texts: HashMap::new(), kept: VecDeque::new() })
     }
 
-    /// Moves the slot of a text forward to the guesses that were right, and opens a slot for a new text. Adds to `work` what the slots of the text must
-    /// read before the next guess. Returns the largest possible number of guesses.
+    /// Moves the slot of a text forward to the guesses that were right, and opens a slot for a new text. Adds to `work` what the slots of the text
+    /// must read before the next guess. Returns the largest possible number of guesses.
     pub fn follow<'t>(&mut self, key: usize, tokens: &'t [u32], work: &mut Vec<(Slot, &'t [u32])>) -> Result<usize> {
         let mut followed = match self.texts.remove(&key) {
             Some(followed) => followed,
@@ -153,12 +153,12 @@ impl Texts {
         Ok(tokens.get(reader.start + self.session.n_tokens(reader.slot)?..).unwrap_or_default())
     }
 
-    /// Returns how many tokens a slot can read.
+    /// Returns how many more tokens a slot can read.
     fn room(&self, slot: Slot) -> Result<usize> {
         Ok(self.session.n_left(slot)?.unwrap_or(usize::MAX))
     }
 
-    /// Closes kept slots until a slot is free. Returns whether one is.
+    /// Closes kept slots, the oldest first, until a slot is free. Returns whether a slot is free.
     fn make_room(&mut self) -> bool {
         while self.session.n_free() == 0
             && let Some(oldest) = self.kept.pop_front()
@@ -196,8 +196,8 @@ impl Texts {
         }
     }
 
-    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room from
-    /// running texts.
+    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room
+    /// from running texts.
     pub fn forget(&mut self, key: usize) {
         let Some(Followed { mut tokens, reader, ahead, longer, .. }) = self.texts.remove(&key) else { return };
         let kept = longer.unwrap_or(reader);
@@ -236,7 +236,7 @@ mod tests {
         work.iter().map(|(_, tokens)| tokens.len()).collect()
     }
 
-    /// The logits of a draft that reads all tokens.
+    /// Returns the logits of a draft that reads all tokens.
     fn whole(texts: &Texts, tokens: &[u32]) -> Vec<f32> {
         let mut session = Session::new(texts.session.model(), 1).unwrap();
         let slot = session.open().unwrap();
