@@ -174,7 +174,8 @@ impl Texts {
         slot.map(|slot| self.session.logits(slot)).transpose()
     }
 
-    /// Adds a guess that the draft must read before the next guess of a text. Returns the slot that must read the guess. `None` if no slot is free.
+    /// Adds a guess that the draft must read before the next guess of a text. Returns the slot that must read the guess. `None` if no slot is free or
+    /// the text is unknown.
     pub fn guessed(&mut self, key: usize, guess: u32) -> Result<Option<Slot>> {
         if self.texts.get(&key).is_some_and(|followed| followed.ahead.is_none()) && !self.make_room() {
             return Ok(None);
