@@ -14,8 +14,8 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats of
-/// all other tensors. It may also have a LoRA adapter to merge into the weights, and the importance of columns. Calls `progress(bytes done so far,
-/// total bytes)`.
+/// all other tensors. It may also have a LoRA adapter to merge into the weights, and the importance of columns. Calls
+/// `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the matrices; an error if a weight is outside the range of its format; the errors of [`convert()`].

@@ -9,8 +9,8 @@
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
 //! 3. In the narrowest format, with some weights in host memory. The faster of these two ways is chosen:
 //!    - Streaming: the adapter with room for the most layers runs all layers. Every step copies the layers in host memory to this adapter.
-//! - CPU: if one adapter has room for all weights but some experts, the CPU runs these experts. Otherwise, the adapters are filled in order, and the
-//!      CPU runs the remaining layers.
+//!    - CPU: if one adapter has room for all weights but some experts, the CPU runs these experts. Otherwise, the adapters are filled in order, and
+//!      the CPU runs the remaining layers.
 //!
 //!    The time per token is estimated: the bytes that a token reads in host memory, divided by the speed of the bus (streaming) or the CPU. Streaming
 //!    copies all experts of a layer; the CPU reads only the experts that the token uses. If the times are equal, streaming is chosen, because all

@@ -41,8 +41,8 @@ impl Text {
 }
 
 impl Session {
-    /// Returns how likely each continuation is after its context. `requests` are pairs of a context and a continuation. Calls `progress(continuations
-    /// done so far, all continuations)` after each step.
+    /// Returns how likely each continuation is after its context. `requests` are pairs of a context and a continuation. Calls
+    /// `progress(continuations done so far, all continuations)` after each step.
     ///
     /// # Errors
     /// `Input` if a context has no token, a token is out of range, or no slot is free; the errors of [`prefill_many`](Self::prefill_many); `Model` if
