@@ -57,9 +57,9 @@ pub struct TokenEvent<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that the device sampled for this text in one submission, this event's token included. Their events arrive without
-    /// a wait for the device in between. There are fewer events if the text ends within the submission. 1 if the host sampled the token. 0 if the
-    /// event reports text without a new sampled token.
+    /// The number of tokens that the device sampled for this text in one submission, this event's token included. The events of these tokens arrive
+    /// together, without a wait for the device in between. Fewer events arrive if the text ends within the submission. The number is 1 if the host
+    /// sampled the token, and 0 if the event reports text without a new sampled token.
     pub n_together: usize,
     /// Log-probabilities of the token, if the text requests them.
     pub logprobs: Option<&'a Logprobs>,

@@ -5,7 +5,7 @@ use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// A list of items, each a slot and the tokens that it must read. The work takes one or several steps.
+/// A list of items, each a slot with the tokens that the slot must read. The work takes one or several steps.
 pub trait ReadList {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;

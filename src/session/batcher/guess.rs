@@ -59,7 +59,8 @@ impl Guesses {
         (self.began, self.size) = (Some(Instant::now()), None);
     }
 
-    /// Sets the size of the current step: `n_steps` steps of `n_rows` tokens each, without tokens of a prompt.
+    /// Sets the size of the current step: `n_steps` sub-steps of `n_rows` tokens each, without tokens of a prompt. Several sub-steps mean that the
+    /// device samples between them.
     pub fn set_size(&mut self, n_rows: usize, n_steps: usize) {
         self.size = Some((n_rows, n_steps.max(1) as u32));
     }

@@ -15,7 +15,7 @@ const NEW: f64 = 0.2;
 const SHORT: usize = 16;
 /// The share of right guesses that the first text expects.
 const EXPECTED: f64 = 0.7;
-/// The weight of a step in the share that new texts expect.
+/// The weight of the newest step in the running share of right guesses, which new texts expect.
 const OF_STEP: f64 = 0.05;
 /// The least share of right guesses that a new text expects. So a draft that was useless for earlier texts is tried again.
 const LEAST: f64 = 0.2;

@@ -40,7 +40,7 @@ struct Followed {
     reader: Reader,
     /// A fork of `reader` that has also read the last guesses, and these guesses.
     ahead: Option<(Slot, Vec<u32>)>,
-    /// A slot that began earlier in the text than `reader` and replaces it when it has caught up.
+    /// A slot that began earlier in the text than `reader`. When this slot has caught up, it replaces `reader`.
     longer: Option<Reader>,
     /// The number of tokens that `longer` may read.
     n_earned: usize,
