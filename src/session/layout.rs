@@ -27,7 +27,7 @@ pub struct Layout {
 /// floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Chooses the devices of the layers and sets the format of every matrix. Embedding tables that stay in host memory are stored as floats: a step
+/// Chooses the devices of the layers and sets the format of every matrix. Embedding tables that stay in host memory are stored as floats. A step
 /// uploads only single rows, and quantised formats store scales apart from the rows.
 ///
 /// # Errors

@@ -275,8 +275,8 @@ impl Model {
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
-    /// Returns the properties that determine rounding, as one text. It has the formats of matrices, states and KV cache, the hash of the matrices'
-    /// importance, a mark if activations are rounded, and the device's API and name.
+    /// Returns the properties that determine rounding, as one text. The text has the formats of matrices, states and KV cache, and the device's API
+    /// and name. It also has the hash of the matrices' importance, and a mark if activations are rounded.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
@@ -341,8 +341,8 @@ impl Model {
     pub fn returns_hidden(&self) -> bool {
         self.tape().ends_hidden
     }
-    /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
-    /// hidden states.
+    /// Returns a `Model` error if the model does not predict tokens: embedding models, rerankers, classifiers, and models that were opened for hidden
+    /// states do not.
     pub fn check_speaks(&self) -> Result<()> {
         let facts = self.facts();
         let (what, hint) = match (&facts.purpose, &facts.labels) {
@@ -394,7 +394,7 @@ impl Model {
 }
 
 /// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user if the
-/// vocabulary in the model's file cannot be used, or has the World vocabulary's size but other tokens.
+/// vocabulary in the model's file is unusable, or has the World vocabulary's size but other tokens.
 ///
 /// # Errors
 /// `Input` if the vocabulary has an id that the model does not have; the errors of [`Vocab::find`].

@@ -5,8 +5,8 @@ use crate::weights::Checkpoint;
 use std::path::Path;
 
 /// Chooses the vocabulary of a model with `n_vocab` embeddings: the vocabulary in the checkpoint's own file (GGUF), or else the choice of
-/// `vocab::choose` for the checkpoint's folder. Also returns a note for the user if the vocabulary in the model's file cannot be used, or has the
-/// World vocabulary's size but other tokens.
+/// `vocab::choose` for its folder. Also returns a note for the user if the vocabulary in the model's file is unusable, or has the World vocabulary's
+/// size but other tokens.
 pub fn vocabulary(checkpoint: &Checkpoint, n_vocab: usize) -> (Choice, Option<String>) {
     let own = checkpoint.token_lists().and_then(|lists| {
         let lists = lists.as_ref().map(|l| Lists {

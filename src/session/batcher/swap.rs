@@ -24,7 +24,7 @@ impl Text {
 
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Returns the number of slots that [`swap_out`](Self::swap_out) would free: one for the text, and one for each text that waits for the same
-    /// prompt. Returns 0 if a step was begun, if the text has ended, if another text prefills its prompt, or if the slot is the caller's own.
+    /// prompt. Returns 0 if a step was begun, the text has ended, another text prefills its prompt, or the slot is the caller's own.
     pub(crate) fn n_swappable(&self, id: TextId) -> usize {
         let found = self.texts.iter().find(|text| text.id == id);
         let may = |text: &&Text| self.pending_step.is_none() && !text.has_ended() && !text.spec.keeps.own;

@@ -42,8 +42,8 @@ impl Draft {
         Ok(Draft { texts: Texts::new(draft, n_texts)?, seconds: 0.0, right: EXPECTED, has_failed: false })
     }
 
-    /// Adds the guesses. Returns the moment from which their time counts: before the draft read the texts, or after the reading if a text had more
-    /// than [`SHORT`] unread tokens.
+    /// Adds the guesses. Returns the moment from which their time counts: before the draft reads the texts, or afterwards if a text has more than
+    /// [`SHORT`] unread tokens.
     fn guess(&mut self, wishes: &mut [Wish<'_>]) -> Result<Instant> {
         let mut began = Instant::now();
         let texts = &mut self.texts;
