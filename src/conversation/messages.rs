@@ -24,7 +24,7 @@ pub struct InMessages {
     /// The conversation's entries in the engine's prefix cache.
     space: Arc<Space>,
     /// The tokens of the conversation's newest entry in the prefix cache. [`save`](Mode::save) writes the state after these tokens. For RWKV, the
-    /// tokens end where the next prompt can differ. It has the answer in place of the beginning of a thought.
+    /// tokens end where the next prompt can differ. The next prompt has the answer in place of the beginning of a thought.
     stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,

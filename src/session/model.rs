@@ -341,8 +341,8 @@ impl Model {
     pub fn returns_hidden(&self) -> bool {
         self.tape().ends_hidden
     }
-    /// Returns a `Model` error if the model does not predict tokens: embedding models, rerankers, classifiers, and models that were opened for hidden
-    /// states do not.
+    /// Returns a `Model` error if the model predicts no tokens: an embedding model, a reranker, a classifier, or a model that was opened for hidden
+    /// states.
     pub fn check_speaks(&self) -> Result<()> {
         let facts = self.facts();
         let (what, hint) = match (&facts.purpose, &facts.labels) {
