@@ -60,8 +60,8 @@ impl<'a> AnswerPrefix<'a> {
         format!("{}{lead}{}", prompt.trim_end_matches([' ', '\n']), self.text)
     }
 
-    /// Appends the begun answer to a prompt that ends with the template's own beginning of the answer. The begun answer replaces this beginning. The tags
-    /// of a thought are special tokens if the vocabulary has them.
+    /// Appends the begun answer to a prompt that ends with the template's own beginning of the answer. The begun answer replaces this beginning. The
+    /// tags of a thought are special tokens if the vocabulary has them.
     pub fn append_to_parts(self, mut prompt: Vec<Part>, lead: &str) -> Vec<Part> {
         let mut replaced = Vec::new();
         if let Some(at) = prompt.iter().rposition(|part| *part == Part::Special(Role::Assistant.special())) {
@@ -96,7 +96,8 @@ pub fn is_begun(message: &Message) -> bool {
     message.role == Role::Assistant && message.metadata.is_empty() && !message.content.trim().is_empty()
 }
 
-/// Returns the text of an answer with its thought. If `answer` is empty, the text lacks the end of the thought, so that the model continues it.
+/// Returns the text of an answer with its thought. If `answer` is empty, the text lacks the end of the thought, so that the model continues the
+/// thought.
 pub fn with_thought(thought: &str, answer: &str) -> String {
     match (thought.is_empty(), answer.is_empty()) {
         (true, _) => answer.into(),

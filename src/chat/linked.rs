@@ -1,5 +1,5 @@
-//! The order of tool results. A client names the call of a result by an id and may send results in any order. Prompts have no ids: they have results in
-//! the order of the calls.
+//! The order of tool results. A client names the call of a result by an id and may send results in any order. Prompts have no ids: they have results
+//! in the order of the calls.
 
 use crate::error::{Error, Result, short};
 use crate::template::{Message, Role};
@@ -17,11 +17,12 @@ pub struct LinkedMessage {
     pub from: usize,
 }
 
-/// Returns the messages with the results of each turn in the order of their calls. Results without ids stay as written. With `has_earlier`, there were
-/// messages before these, so an unknown id may belong to one of them.
+/// Returns the messages with the results of each turn in the order of their calls. Results without ids stay as written. If `has_earlier` is true,
+/// other messages came before the list, so an unknown id may belong to a call in an earlier message.
 ///
 /// # Errors
-/// `Input` if no earlier call has the id of a result, or if a call has two results. The error names the message in the list `field`, and its key `key`.
+/// `Input` if no earlier call has the id of a result, or if a call has two results. The error names the message in the list `field`, and its key
+/// `key`.
 pub fn in_call_order(all: Vec<LinkedMessage>, has_earlier: bool, field: &str, key: &str) -> Result<Vec<Message>> {
     // Each call's id, and the number of earlier messages that are neither calls nor results: calls of one turn have the same number.
     let (mut calls, mut answered): (Vec<(String, usize)>, HashSet<usize>) = (Vec::new(), HashSet::new());
@@ -48,7 +49,8 @@ pub fn in_call_order(all: Vec<LinkedMessage>, has_earlier: bool, field: &str, ke
             ordered.push(message);
             continue;
         }
-        // Some clients use an id again, in a later turn or for another call of the turn. The first call without a result in the last turn counts.
+        // Some clients use an id again, in a later turn or for another call of the same turn. The result belongs to the last turn with this id, and
+        // there to the first call without a result.
         let last = id.as_ref().and_then(|id| calls.iter().rposition(|(call, _)| call == id));
         let free = |last: &usize| {
             let is_like = |at: &usize| calls[*at] == calls[*last] && !answered.contains(at);

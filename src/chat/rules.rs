@@ -157,8 +157,8 @@ impl Thought {
         Thought { read: opening.into(), texts, closers, end }
     }
 
-    /// Writes the allowed tokens to `ids`, one bit per token: all tokens with a text, except the tokens that would both end the thought and begin the
-    /// answer.
+    /// Writes the allowed tokens to `ids`, one bit per token. Allows all tokens with a text, except tokens that would both end the thought and begin
+    /// the answer.
     fn allowed(&self, vocab: &Vocab, ids: &mut Vec<u32>) {
         self.texts.clone_into(ids);
         for &id in &self.closers {

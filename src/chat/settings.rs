@@ -12,7 +12,8 @@ pub struct Settings {
     pub chat_len_long: usize,
     /// `CHAT_LEN_MAX`: the maximum number of tokens in a reply.
     pub chat_len_max: usize,
-    /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most this number of tokens plus 1. Up to 99 further tokens may complete a character.
+    /// `FREE_GEN_LEN`: a free text (outside the conversation) has at most this number of tokens plus 1. Up to 99 further tokens may complete a
+    /// character.
     pub free_gen_len: usize,
     /// `CHUNK_LEN`: the maximum number of prompt tokens per prefill step.
     pub chunk_len: usize,

@@ -49,8 +49,8 @@ impl Conversation {
     /// other's states. All conversations of an engine share [`EngineOptions::pinned`].
     ///
     /// # Errors
-    /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Usage` if a setting is invalid; `Interrupted` if the stop flag
-    /// is set during prefill; `Device` in a browser.
+    /// `Input` if the model has no vocabulary or the vocabulary lacks a special token; `Usage` if a setting is invalid; `Interrupted` if the stop
+    /// flag is set during prefill; `Device` in a browser.
     pub fn on(engine: &Engine, format: Format, settings: Settings, on_read: OnRead) -> Result<Conversation> {
         Self::stopped_by(Arc::default(), engine, format, settings, on_read)
     }

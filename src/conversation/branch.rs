@@ -1,4 +1,4 @@
-//! A branch of a conversation in lines (`Name: text`): prefills a message, samples the reply, and ends the reply so that the next turn can follow.
+//! A branch of a conversation in lines (`Name: text`). Prefills a message, samples the reply, and ends the reply so that the next turn can follow.
 
 use super::Answer;
 use super::core::{Core, DrawArgs, TextState};
@@ -38,7 +38,7 @@ pub struct TurnStart {
     /// `None` for the empty state, and for a state that the engine no longer holds. An undo prefills such a state again.
     pub pinned: Option<Pinned>,
     pub n_tokens: usize,
-    /// The number of turns before the turn.
+    /// The number of turns before this turn.
     pub n_turns: usize,
 }
 
@@ -47,9 +47,9 @@ pub struct TurnStart {
 pub struct TurnRequest {
     /// The state after the message and the beginning of the reply that the format provides.
     pub prompt: TextState,
-    /// The state from which a reply is prefilled again without its thought, and the tokens between this state and the text of the reply (usually
-    /// none). If the prompt ends with the beginning of a thought, such as `<think`, the state has read only the tokens before it. `None` if replies
-    /// end at a blank line, because such replies have no thought.
+    /// The state from which a reply is prefilled again without its thought. The list has the tokens between this state and the text of the reply, and
+    /// is usually empty. If the prompt ends with the beginning of a thought, such as `<think`, the state has read only the tokens before this
+    /// beginning. `None` if replies end at a blank line, because such replies have no thought.
     pub lead: Option<(TextState, Vec<u32>)>,
     /// The timings of the prefill, or zero if an answer has already reported them.
     pub read: Timings,
@@ -97,8 +97,8 @@ impl Branch {
         Ok(TurnRequest { prompt: state, lead, read, n_turns: self.n_turns, is_answered: false })
     }
 
-    /// Sets the current state to `chat`, the state after a reply to `request`. The reply replaces an earlier reply to `request`. If there is no earlier
-    /// one, the turn is new, and the state before it is kept for an undo.
+    /// Sets the current state to `chat`, the state after a reply to `request`. The reply replaces an earlier reply to `request`. Without an earlier
+    /// reply, the turn is new, and the state before the turn is kept for an undo.
     pub fn replied(&mut self, chat: TextState, request: &mut TurnRequest) {
         let before = std::mem::replace(&mut self.chat, chat);
         if !request.is_answered {
@@ -192,8 +192,8 @@ pub fn until_broken<'a>(on_part: &'a mut OnPart<'_>) -> impl FnMut(AnswerPart<'_
 /// Ends a reply with a blank line, so that the next turn can follow, and returns the state. Returns `None` if the conversation drops the turn: the
 /// reply has no text, and it was interrupted or the format's ending is `NextTurn`.
 ///
-/// Usually prefills the newlines that the reply lacks, after `state`. But if `state` has read more than the reply (`Reply::has_more`), such as a thought,
-/// and `TurnRequest::lead` is set, prefills the reply and its blank line after the state in `lead`.
+/// Usually prefills the newlines that the reply lacks, after `state`. If `state` has read more than the reply (`Reply::has_more`), such as a thought,
+/// later turns must not continue it. Then the reply and its blank line are prefilled after the state in `TurnRequest::lead`, if set.
 pub fn close(core: &mut Core, lines: &Lines, request: &TurnRequest, state: &TextState, reply: &Reply) -> Result<Option<TextState>> {
     let finish = reply.answer.finish;
     let is_nothing = reply.answer.text.is_empty() && (finish == Finish::Interrupted || lines.ending == ReplyEnd::NextTurn);

@@ -18,7 +18,7 @@ impl Conversation {
             return Ok(());
         };
         let pieces = Pieces::new(&self.core.vocab, self.model().facts().n_vocab)?;
-        // Caches compiled grammars. The key is the text between prompt and answer. The grammar for this key first allows this text, then the answer.
+        // Caches compiled grammars. The key is the text between prompt and answer. A grammar in the cache first allows its key, then the answer.
         let read = Mutex::new(HashMap::from([(String::new(), pieces.follow(&grammar)?)]));
         self.set_constraint(Some(Box::new(move |lead| {
             let mut read = read.lock().unwrap_or_else(|poisoned| poisoned.into_inner());

@@ -85,8 +85,8 @@ impl InLines {
     }
 
     /// Makes room for `n` further states of the engine. Drops states before earlier turns, the oldest first, then states of messages that could be
-    /// answered again. An undo or a retry prefills a dropped state again. If dropping all of them would not suffice, drops none and returns a
-    /// `Memory` error.
+    /// answered again. An undo or a retry prefills a dropped state again. If all these states are too few, drops no state and returns a `Memory`
+    /// error.
     fn make_room(&mut self, core: &Core, n: usize) -> Result<()> {
         if core.engine.n_unpinned() + self.n_spare() < n {
             return Err(no_room());
@@ -103,7 +103,8 @@ impl InLines {
         Ok(())
     }
 
-    /// Returns the number of states that [`make_room`](Self::make_room) can drop.
+    /// Returns the number of states that [`make_room`](Self::make_room) can drop. A state counts only if all its handles are droppable: otherwise the
+    /// engine would still hold the state.
     fn n_spare(&mut self) -> usize {
         let mut uses: BTreeMap<u64, (usize, usize)> = BTreeMap::new();
         for branch in self.branches.all_mut() {
@@ -115,7 +116,7 @@ impl InLines {
         uses.values().filter(|(spare, all)| spare == all).count()
     }
 
-    /// Prefills those states of a request that were dropped, or that the conversation's file lacks.
+    /// Prefills the states of a request that were dropped or that the conversation's file lacks.
     fn asked_again(&mut self, core: &mut Core, request: &mut TurnRequest) -> Result<()> {
         if request.states_mut().any(|state| state.is_dropped()) {
             self.make_room(core, 3)?;

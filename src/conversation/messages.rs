@@ -23,8 +23,8 @@ use std::sync::Arc;
 pub struct InMessages {
     /// The conversation's entries in the engine's prefix cache.
     space: Arc<Space>,
-    /// The tokens of the conversation's newest entry in the prefix cache. [`save`](Mode::save) writes the state after them. For RWKV, they end where
-    /// the next prompt can differ: it has the answer in place of the beginning of a thought.
+    /// The tokens of the conversation's newest entry in the prefix cache. [`save`](Mode::save) writes the state after these tokens. For RWKV, the
+    /// tokens end where the next prompt can differ. The next prompt has the answer in place of the beginning of a thought.
     stays: Vec<u32>,
     format: Format,
     branches: Branches<Branch>,
@@ -177,7 +177,7 @@ impl InMessages {
 }
 
 /// Returns a sampler whose repetition penalty counts the prompt's tokens, as in transformers. Penalties on repeated sequences also need the order of
-/// these tokens: for them, the engine passes the prompt to the sampler.
+/// these tokens, so the engine later passes the whole prompt to the sampler.
 fn sampler(sampling: Sampling, prompt: &[u32]) -> Sampler {
     let penalises = sampling.repeat_penalty != 1.0;
     let mut sampler = Sampler::new(sampling);

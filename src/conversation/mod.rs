@@ -135,8 +135,8 @@ impl Conversation {
         self.answer(|mode, core| mode.say(core, text, on_part).map(Some)).map(always)
     }
 
-    /// Passes the results of tool calls to the model and samples the answer. `results` has one result per call of the last answer, in their order.
-    /// Results and answer belong to the turn of the calls.
+    /// Passes the results of tool calls to the model and samples the answer. `results` has one result per call of the last answer, in the order of
+    /// the calls. Results and answer belong to the turn of the calls.
     ///
     /// # Errors
     /// `Input` if the number of results differs from the number of calls in the last answer; the errors of [`say`](Self::say).
@@ -144,7 +144,8 @@ impl Conversation {
         self.answer(|mode, core| mode.observe(core, results, on_part).map(Some)).map(always)
     }
 
-    /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if the conversation has no message.
+    /// Samples another answer to the last message. The new answer replaces the last answer. Returns `None` if no message can be answered again, for
+    /// example before the first message or after an undo.
     pub fn retry(&mut self, on_part: &mut OnPart<'_>) -> Result<Option<Answer>> {
         self.answer(|mode, core| mode.retry(core, on_part))
     }
@@ -304,7 +305,8 @@ impl Conversation {
     /// Takes back the last turn: the message and its answer.
     ///
     /// # Errors
-    /// `Input` if there is no turn, or if the file of the conversation is of an earlier version; the errors of every [method that prefills](Self).
+    /// `Input` if there is no turn, or if the conversation was loaded from a file of an earlier version, which has no earlier states; the errors of
+    /// every [method that prefills](Self).
     pub fn undo(&mut self) -> Result<()> {
         self.core.go_on();
         self.mode.undo(&mut self.core)
@@ -351,7 +353,7 @@ impl Conversation {
         Stats { n_turns, n_tokens: tokens.len(), n_left: mode.n_left(core), n_free, last: *last, total: *total }
     }
 
-    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), the conversation stores tokens instead of messages: the
+    /// Returns the messages of all turns, oldest first. In a format of lines (`Name: text`), the conversation stores tokens instead of messages. The
     /// tokens are decoded, and the text is split at the names.
     pub fn transcript(&self) -> Vec<Message> {
         self.mode.transcript(&self.core)

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 /// The states before the last turn. Numbers of tokens count from the beginning of the conversation's tokens.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct SavedTurns {
-    /// For each turn that can be taken back, oldest first: the number of tokens and the number of turns before it.
+    /// For each turn that can be taken back, oldest first: the number of tokens and the number of turns before the turn.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     undo: Vec<(usize, usize)>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -21,7 +21,7 @@ pub struct SavedTurns {
 /// A [`TurnRequest`] without its states.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 struct SavedRequest {
-    /// The number of first tokens that the prompt has in common with the conversation.
+    /// How many tokens at its beginning the prompt has in common with the conversation.
     shared: usize,
     /// The further tokens of the prompt.
     further: Vec<u32>,

@@ -220,7 +220,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(self.push(text))
     }
 
-    /// Creates a text in `slot`. The slot must still read the text's prompt.
+    /// Creates a text in `slot`, which has not read the text's prompt yet.
     fn text(&mut self, slot: Slot, mut spec: TextSpec) -> Result<Text> {
         spec.sampler.read(&spec.prompt);
         let is_guessed = spec.speculation.is_on();
@@ -261,7 +261,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         id
     }
 
-    /// Forks the slot of text `i` for each text that waits until this text has read their common prompt.
+    /// Gives each follower of text `i` a fork of the text's slot, with the same unread tokens and the same error. A follower waits for the common
+    /// prompt.
     fn fork_followers(&mut self, i: usize) -> Result<()> {
         for mut text in std::mem::take(&mut self.texts[i].followers) {
             let session: &mut Session = self.session.borrow_mut();
@@ -288,9 +289,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(())
     }
 
-    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`](super::Keeps) of the texts. The caller must close these
-    /// slots. A slot that was kept when its text ended may lack the last tokens of the text. [`Session::n_tokens`] returns how many tokens of prompt
-    /// and text it has read.
+    /// Returns the slots that were kept for the caller since the last call, as requested by the [`Keeps`](super::Keeps) of the texts. The caller must
+    /// close these slots. A slot that was kept when its text ended may lack the last tokens of the text. [`Session::n_tokens`] returns how many
+    /// tokens of prompt and text it has read.
     pub fn take_kept(&mut self) -> Vec<KeptSlot> {
         std::mem::take(&mut self.kept)
     }
@@ -333,9 +334,9 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         self.texts.iter().any(|text| !text.is_paused && !text.is_drawing())
     }
 
-    /// Pauses the texts for which `is_paused` returns true, and resumes all other texts. A paused text keeps its slot and takes part in no step. Texts of
-    /// one [`add_alike`](Self::add_alike) call share a prefill, which one of them runs. Until the prompt is read, all these texts pause and resume
-    /// with that text.
+    /// Pauses the texts for which `is_paused` returns true, and resumes all other texts. A paused text keeps its slot and takes part in no step. In
+    /// one [`add_alike`](Self::add_alike) call, the first text prefills the common prompt. Until the prompt is read, the other texts of the call
+    /// pause and resume with the first text.
     pub fn pause(&mut self, is_paused: impl Fn(TextId) -> bool) {
         for text in &mut self.texts {
             let was_paused = std::mem::replace(&mut text.is_paused, is_paused(text.id));
@@ -345,11 +346,11 @@ impl<S: BorrowMut<Session>> Batcher<S> {
     }
 
     /// Ends a text and returns its text so far, or `None` if the text had ended before. Calls `on_event` with text that was held back as the possible
-    /// beginning of a stop text, so that the text's events add up to the returned text.
+    /// beginning of a stop text. So the pieces of all events add up to the returned text.
     ///
-    /// The text's slot is closed at once, or when the current step is finished. If [`Keeps::end`](super::Keeps) is set, [`take_kept`](Self::take_kept) returns the
-    /// slot instead. A text that still waits for the shared prefill of its [`add_alike`](Self::add_alike) call has an empty slot, which is always
-    /// closed.
+    /// The text's slot is closed at once, or when the current step is finished. If [`Keeps::end`](super::Keeps) is set,
+    /// [`take_kept`](Self::take_kept) returns the slot instead. A text that still waits for the shared prefill of its [`add_alike`](Self::add_alike)
+    /// call has an empty slot, which is always closed.
     ///
     /// # Errors
     /// `Input` if a slot cannot be closed or forked.

@@ -18,8 +18,8 @@ impl Session {
     /// penalty is off.
     ///
     /// # Errors
-    /// A `Usage` error that names the field `dry_breaker`, if a breaker text of the sampler is in no token or the model has no vocabulary. The
-    /// default texts ([`DRY_BREAKERS`]) never cause an error.
+    /// `Usage` with the field `dry_breaker`, if no token contains a breaker text of the sampler, or if the model has no vocabulary. The default texts
+    /// ([`DRY_BREAKERS`]) never cause an error.
     pub(crate) fn tell_breakers(&mut self, sampler: &mut Sampler) -> Result<()> {
         let Some(texts) = sampler.wants_breakers() else { return Ok(()) };
         if texts != self.breakers.texts {

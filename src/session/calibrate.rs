@@ -1,4 +1,4 @@
-//! Measures the importance of matrix columns: reads a text with a model on the CPU, and sums the squares of the inputs of every matrix.
+//! Measures the importance of matrix columns: reads a text with a model on the CPU, and sums the squared inputs of every matrix.
 
 use super::importance::file_place;
 use super::quality::too_short;
@@ -9,9 +9,9 @@ use crate::weights::{Calibration, ColumnSums};
 use std::collections::BTreeMap;
 
 impl Calibration {
-    /// Reads a text and sums the squares of the inputs of every matrix. The model of `session` must run on the CPU, on one device. It should have float
-    /// weights: rounded weights change the inputs of later layers. Every window begins with an empty state. A text of some ten thousand tokens is
-    /// enough; it should have the scripts and languages for which the model will be used. `dataset` names the text in files. Calls
+    /// Reads a text and sums the squared inputs of every matrix. The model of `session` must run on the CPU, on one device. Its weights should be
+    /// floats, because rounded weights change the inputs of later layers. Every window begins with an empty state. A text of some ten thousand tokens
+    /// is enough. The text should have the scripts and languages for which the model will be used. `dataset` names the text in files. Calls
     /// `progress(tokens read so far, all tokens)`. The [stop flag](Session::stop_flag) ends the work between two steps.
     ///
     /// # Errors
@@ -57,8 +57,8 @@ impl Calibration {
         let mut found: BTreeMap<(&str, usize), (&MatrixPart, &InputSums)> = BTreeMap::new();
         for (part, sums) in parts.zip(sums) {
             let place = file_place(model.file_places(), part);
-            // Parts that are rows of one tensor have the same inputs, so the first one is enough. A stack has a place for each of its experts, also for
-            // those that no token has used.
+            // Parts that are rows of one tensor have the same inputs, so the first one is enough. A stack of experts has a place for every expert,
+            // even if no token has used the expert.
             let is_first = part.slice.is_none_or(|slice| slice.index == 0 || slice.is_plane);
             if is_first && (sums.rows > 0 || place.of > 1) {
                 found.insert((place.tensor, place.index), (part, sums));

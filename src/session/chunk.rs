@@ -1,4 +1,4 @@
-//! Chooses the number of tokens per step: as many as requested, or fewer if the driver might abort a long dispatch (one run of a kernel).
+//! Chooses the number of tokens per step: as many as requested, or fewer if the driver may abort long dispatches (runs of a kernel).
 
 use std::time::Duration;
 

@@ -14,7 +14,8 @@ use std::io::Write;
 use std::path::Path;
 
 /// Writes the checkpoint `input` to the safetensors file `out`, with matrices quantised to the formats of `plan`. `what` determines the formats of
-/// all other tensors, and may have a LoRA adapter that is merged into the weights, and the importance of columns. Calls `progress(bytes done so far, total bytes)`.
+/// all other tensors. It may also have a LoRA adapter to merge into the weights, and the importance of columns. Calls
+/// `progress(bytes done so far, total bytes)`.
 ///
 /// # Errors
 /// `Usage` if the plan does not fit the matrices; an error if a weight is outside the range of its format; the errors of [`convert()`].
@@ -35,8 +36,7 @@ pub fn convert_coded(
     convert(input, out, &Conversion { coded: Some(&CodedTensors { codings, write: &write }), ..*what }, progress)
 }
 
-/// For each quantised tensor, by name: the coding (format, axis of the scales, transposition), and the matrices in the tensor, in the order of their
-/// rows.
+/// For each quantised tensor, by name: its coding (format, axis of the scales, transposition) and its matrices, in the order of their rows.
 type Parts<'a> = BTreeMap<String, (Coding, Vec<&'a MatrixPart>)>;
 
 /// Returns the definition of a checkpoint's model. Its matrices have the formats of `plan` and the importance of `calibration`. Matrices that are not
@@ -59,8 +59,8 @@ fn coded_parts<'a>(matrices: &'a [MatrixSpec], source: &dyn Source) -> Parts<'a>
             found.entry(part.tensor.clone()).or_insert((coding, Vec::new())).1.push(part);
         }
     }
-    // Some tensors are not quantised here: tensors of float formats, tensors with matrices of different formats, and tensors with padded heads, whose
-    // padding the file lacks.
+    // Leaves out tensors of float formats, tensors with matrices of different formats, and tensors with padded heads, because the file lacks the
+    // padding.
     found.retain(|_, (coding, parts)| {
         let alike = |p: &&MatrixPart| p.format == coding.format && p.transposed == coding.transposed && !p.has_padded_heads();
         coding.format.scaling() != Scaling::None && parts.len() == coding.slices && parts.iter().all(alike)

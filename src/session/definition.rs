@@ -36,7 +36,7 @@ pub struct Definition {
     pub folder: Option<PathBuf>,
     /// The open checkpoint file. `None` for a synthetic model.
     pub checkpoint: Option<Checkpoint>,
-    /// The hash of the LoRA adapter that `source` merges into the weights.
+    /// The hash of the LoRA adapter that `source` merges into the weights. `None` without an adapter.
     pub adapter: Option<String>,
 }
 
@@ -73,7 +73,7 @@ impl Definition {
         Definition::of(checkpoint, options)
     }
 
-    /// Reads the definition of the model in an open file.
+    /// Reads the definition of the model in an open file. Returns the same errors as [`new`](Self::new).
     pub fn of(checkpoint: Checkpoint, options: &Options) -> Result<Definition> {
         let place = checkpoint.path().map_or_else(|| checkpoint.name().to_string(), |p| p.display().to_string());
         let eps = options.group_norm_eps.map(|e| e.to_string());
@@ -143,8 +143,8 @@ pub fn notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     notes
 }
 
-/// Returns notes about matrices whose format is not the format in the file, because the file has a block type without kernels, or because a quantised
-/// matrix is quantised again.
+/// Returns notes about matrices whose format differs from the file's. Either the file has a block type without kernels, or a quantised matrix is
+/// quantised again.
 fn conversion_notes(checkpoint: &Checkpoint, tape: &Tape) -> Vec<String> {
     let mut seen = HashSet::new();
     // For each pair of types in the file and in memory: the number of tensors and of weights.

@@ -17,14 +17,14 @@ pub(super) struct Draws {
 }
 
 impl Session {
-    /// Copies samplers to the device: one per slot of the next submissions, in their order.
+    /// Copies samplers to the device: one per slot of the next submissions, in the order of the slots.
     pub(super) fn send_samplers(&mut self, samplers: &[&Sampler]) -> Result<()> {
         let exempt = self.exempt();
         self.executor.begin_draws(samplers, &exempt)
     }
 
-    /// Begins a submission of `n` steps. `work` has each slot with the token that its first step reads. The slots keep their current pages until
-    /// [`settle_draws`](Self::settle_draws).
+    /// Begins a submission of `n` steps. `work` lists the slots, each with the token that the slot reads in the first step. The slots keep their
+    /// current pages until [`settle_draws`](Self::settle_draws).
     pub(super) fn begin_draws(&mut self, work: impl Iterator<Item = (Slot, u32)>, n: usize) -> Result<()> {
         let mut draws = std::mem::take(&mut self.draws);
         let begun = self.submit_draws(&mut draws, work, n);
@@ -56,8 +56,8 @@ impl Session {
         Ok(self.clock.stop())
     }
 
-    /// Moves the slot of the `k`-th sampler to the state after the submission. `read` are the tokens that the slot read in its steps. With `None`, the
-    /// slot keeps the state that it had before.
+    /// Moves the slot of the `k`-th sampler to the state after the submission. `read` are the tokens that the slot read in its steps. With `None`,
+    /// the slot keeps the state that it had before.
     pub(super) fn settle_draws(&mut self, k: usize, slot: Slot, read: Option<&[u32]>) -> Result<()> {
         let go = &self.draws.moves[k];
         let Some(read) = read else {

@@ -9,12 +9,12 @@
 //! 2. All layers on several adapters, which are filled one after another, in the order of [`Machine::adapters`].
 //! 3. In the narrowest format, with some weights in host memory. The faster of these two ways is chosen:
 //!    - Streaming: the adapter with room for the most layers runs all layers. Every step copies the layers in host memory to this adapter.
-//!    - CPU: if one adapter has room for all weights but some experts, the CPU runs these experts. If no adapter has, the adapters are filled in order,
-//!      and the CPU runs the other layers.
+//!    - CPU: if one adapter has room for all weights but some experts, the CPU runs these experts. Otherwise, the adapters are filled in order, and
+//!      the CPU runs the remaining layers.
 //!
-//!    The estimated time per token is the bytes that a token reads in host memory, divided by the speed of the bus (streaming) or of the CPU.
-//!    Streaming copies all experts of a layer; the CPU reads only the experts that the token uses. If the times are equal, streaming is chosen, because all
-//!    tokens of a prefill chunk share the copies.
+//!    The time per token is estimated: the bytes that a token reads in host memory, divided by the speed of bus (streaming) or CPU. Streaming copies
+//!    all experts of a layer; the CPU reads only the experts that the token uses. If the times are equal, streaming is chosen, because all tokens of
+//!    a prefill chunk share the copies.
 //! 4. All layers on the CPU, if no adapter has room for even one layer or for all weights but experts.
 //!
 //! On each device, some free memory is left unused: drivers allocate in large blocks, and other programs need memory.

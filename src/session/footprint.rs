@@ -84,9 +84,9 @@ impl Footprint {
         Footprint { layers, scratch: vars + angles }
     }
 
-    /// Sets [`LayerBytes::mapped`] and [`LayerBytes::mapped_experts`] of the layers and experts on the CPU. `mapped(matrix)` returns how many bytes of a
-    /// matrix are read from the memory-mapped checkpoint file. `mapped` is not called for other matrices, because it may have to read scales from the
-    /// file. Returns the errors of `mapped`.
+    /// Sets [`LayerBytes::mapped`] and [`LayerBytes::mapped_experts`] of the layers and experts on the CPU. `mapped(matrix)` returns how many bytes
+    /// of a matrix are read from the memory-mapped checkpoint file. `mapped` is not called for other matrices, because it may have to read scales
+    /// from the file. Returns the errors of `mapped`.
     pub fn with_mapped(mut self, tape: &Tape, placed: &[PlacedLayers], mapped: &dyn Fn(&MatrixSpec) -> Result<u64>) -> Result<Footprint> {
         for part in placed {
             let away = part.experts.as_ref().and_then(|e| tape.experts_from(&part.layers, e.layers)).unwrap_or(usize::MAX);
@@ -114,7 +114,8 @@ impl Footprint {
         self.layers[layers].iter().map(|l| l.slots).sum()
     }
 
-    /// Returns the bytes of experts in the last `n` of those `layers` that have experts: all bytes, the mapped bytes and the idle bytes.
+    /// Returns the bytes of the experts in `layers`: all bytes, the mapped bytes and the idle bytes. Counts only the last `n` layers that have
+    /// experts.
     pub fn experts(&self, layers: Range<usize>, n: usize) -> ExpertBytes {
         let mut sum = ExpertBytes::default();
         for layer in self.layers[layers].iter().rev().filter(|l| l.experts > 0).take(n) {

@@ -84,7 +84,8 @@ pub struct Generated {
 }
 
 impl Session {
-    /// Returns the token ids of a prompt. Encodes text with [`Vocab::encode_prompt`](crate::vocab::Vocab::encode_prompt); returns [`Prompt::Tokens`] unchanged.
+    /// Returns the token ids of a prompt. Encodes text with [`Vocab::encode_prompt`](crate::vocab::Vocab::encode_prompt); returns [`Prompt::Tokens`]
+    /// unchanged.
     ///
     /// # Errors
     /// `Input` if text cannot be encoded, or the model has no vocabulary.
@@ -92,8 +93,8 @@ impl Session {
         self.encode_after(0, prompt)
     }
 
-    /// Returns the token ids of a prompt for a slot: as [`encode`](Self::encode) does if the slot has read no token, otherwise without the
-    /// special tokens that begin every text.
+    /// Returns the token ids of a prompt for a slot, as [`encode`](Self::encode) does. If the slot has read tokens, leaves out the special tokens
+    /// that begin every text.
     ///
     /// # Errors
     /// The errors of [`encode`](Self::encode); `Input` if the slot was closed, or belongs to another session.
@@ -151,8 +152,8 @@ impl Session {
         Ok(Generated { prompt, tokens: text.tokens, text: text.text, finish, timings })
     }
 
-    /// Prepares a text, whose slot must still read its unread tokens. Sets the stop ids, the length limit, and the ids that end a repetition for the
-    /// DRY penalty.
+    /// Sets a text's stop ids, its length limit, and the ids that end a repetition for the DRY penalty. The limit leaves room in the context for the
+    /// text's unread tokens.
     pub(super) fn bound(&mut self, text: &mut Text) -> Result<()> {
         let room = self.n_left(text.slot)?.map(|n| n.saturating_sub(text.unread.len()));
         let Limits { max_tokens, stop_ids, .. } = &text.spec.limits;
@@ -165,13 +166,13 @@ impl Session {
     /// piece of text. Afterwards, each slot has read its whole text, including the last token, but not the stop id. Returns how long decoding took,
     /// and how many tokens were decoded.
     ///
-    /// A GPU also samples, several tokens ahead of the caller. Some texts need the host: those with a processor, a constraint,
-    /// log-probabilities, or settings that the kernel does not support ([`Sampler::fits_device`]). Until they have ended, the host samples for all.
-    /// Host and GPU sample the same ids.
+    /// A GPU also samples, several tokens ahead of the caller. A text needs the host if it has a processor, a constraint, log-probabilities, or
+    /// settings that the kernel does not support ([`Sampler::fits_device`]). Until all such texts have ended, the host samples for all texts. Host
+    /// and GPU sample the same ids.
     ///
-    /// With several texts, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise results
-    /// may differ in rounding between runs: the kernels depend on how many texts are still running, and when a finished text leaves
-    /// the batch depends on measured times.
+    /// With several texts, the results are bit-identical in every run only if the model was opened as `deterministic`. Otherwise results may differ
+    /// in rounding between runs. The kernels depend on how many texts still run, and a finished text leaves the batch at a moment that depends on
+    /// measured times.
     ///
     /// # Errors
     /// `Input` if a slot has no logits, was closed, or belongs to another session; `Usage` if a sampler setting is wrong; `Model` if the model does

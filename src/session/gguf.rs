@@ -18,8 +18,8 @@ const MAX_TEMPLATE_BYTES: u64 = 8 << 20;
 const TOKENIZER: &str = "tokenizer.";
 const TEMPLATE: &str = "tokenizer.chat_template";
 
-/// A chat template of RWKV's World format. Names of turns are followed by a colon, and an empty line ends each turn. llama.cpp recognises the
-/// format by its name in the comment if it does not run templates.
+/// A chat template of RWKV's World format. Names of turns are followed by a colon, and an empty line ends each turn. A llama.cpp that does not run
+/// templates recognises the format by the name in the template's comment.
 const WORLD_TEMPLATE: &str = "{#- rwkv-world -#}\n\
     {{- bos_token -}}\n\
     {%- for message in messages -%}\n\
@@ -161,7 +161,7 @@ fn special_ids(input: &Checkpoint, glm: Option<&Glm>, vocab: Option<&Vocab>) -> 
     values
 }
 
-/// Returns the source of the chat template: the one in the model's folder, or a template for the family.
+/// Returns the source of the chat template: the template in the model's folder, or else a template for the model's family.
 fn template(input: &Checkpoint, is_glm: bool, vocab: &Vocab) -> Result<String> {
     if let Some(folder) = input.path().and_then(Path::parent)
         && let Some(source) = template_in(folder)?
@@ -176,7 +176,8 @@ fn template(input: &Checkpoint, is_glm: bool, vocab: &Vocab) -> Result<String> {
     })
 }
 
-/// Returns the chat template in a folder: `chat_template.jinja`, or the default template of `tokenizer_config.json`.
+/// Returns the chat template in a folder: `chat_template.jinja`, or the default template of `tokenizer_config.json`. `None` if the folder has
+/// neither.
 fn template_in(folder: &Path) -> Result<Option<String>> {
     let file = folder.join("chat_template.jinja");
     if file.is_file() {

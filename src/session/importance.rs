@@ -11,8 +11,8 @@ use std::sync::Arc;
 /// The smallest importance of a column, as a fraction of the mean over all columns. An input that a short text never sets may matter in another text.
 const LEAST: f64 = 1e-3;
 
-/// The places that a model's tensors have in importance matrices (the imatrix files of llama.cpp), by canonical name. They are the places in GGUF
-/// files. Tensors without such a place are left out, and keep their own name.
+/// For each tensor, by canonical name: its place in importance matrices (the imatrix files of llama.cpp), which is also its place in GGUF files. A
+/// tensor that is not listed has its own name there.
 pub type FilePlaces = BTreeMap<String, GgufPlace>;
 
 /// Returns the places of a checkpoint's tensors in importance matrices.
@@ -38,8 +38,9 @@ pub fn file_place<'a>(places: &'a FilePlaces, part: &'a MatrixPart) -> FilePlace
     }
 }
 
-/// Sets the importance of all matrices whose inputs are in the calibration. `places` are the result of [`file_places`]. Matrices that the calibration lacks,
-/// experts that no token has used, and tables whose rows are looked up have no importance. Returns the first 16 hexadecimal digits of a hash of the numbers.
+/// Sets the importance of all matrices whose inputs are in the calibration. `places` are the result of [`file_places`]. Matrices that the calibration
+/// lacks, experts that no token has used, and tables whose rows are looked up have no importance. Returns the first 16 hexadecimal digits of a hash
+/// of the numbers.
 ///
 /// # Errors
 /// `Input` if the calibration has none of the matrices, or if a matrix has another number of columns.

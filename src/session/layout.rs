@@ -27,8 +27,8 @@ pub struct Layout {
 /// floats.
 const TRIED: [&str; 3] = ["", "i8", "i4"];
 
-/// Chooses the devices of the layers and sets the format of every matrix. Embedding tables that stay in host memory are stored as floats: a step
-/// uploads only single rows of such a table, and quantised formats store scales apart from the rows.
+/// Chooses the devices of the layers and sets the format of every matrix. Embedding tables that stay in host memory are stored as floats. A step
+/// uploads only single rows, and quantised formats store scales apart from the rows.
 ///
 /// # Errors
 /// `Usage` if an option does not fit the model or another option; `Memory` if `auto` finds no placement.
@@ -137,8 +137,8 @@ pub fn bytes_by_device(
 pub async fn fitted(tape: &Tape, source: &dyn Source, options: &Options, context: Option<usize>) -> Result<Fitted> {
     let f16 = quant::find("f16")?;
     let sizes = sizes(options, context);
-    // Matrices in other float types than f16 may have floats outside its range. A strategy's dtype `fp16` would refuse them; `bf16` stores a matrix as
-    // f32 if one of its floats is outside this range, and otherwise as f16. Parts that are missing or quantised have no such floats.
+    // Matrices in other float types than f16 may have floats outside its range. A strategy's dtype `fp16` would refuse them; `bf16` stores a matrix
+    // as f32 if one of its floats is outside this range, and otherwise as f16. Parts that are missing or quantised have no such floats.
     let is_half = |part: &MatrixPart| matches!(source.dtype(&part.tensor), None | Some(DType::F16 | DType::Coded(_)));
     let float = if tape.matrices.iter().flat_map(|m| &m.parts).all(is_half) { "fp16" } else { "bf16" };
     let candidate = |quant: &&str| {

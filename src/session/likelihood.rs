@@ -5,10 +5,11 @@ use super::work::{ChunkRule, LogitRows};
 use super::{Session, Slot};
 use crate::error::{Error, Result};
 
-/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot besides the slots of the texts.
+/// The maximum number of shared beginnings that are open at once, each an extension of the one before. Each takes a slot besides the slots of the
+/// texts.
 pub const MAX_NESTED: usize = 8;
 
-/// A shared beginning is prefilled alone only if this saves at least so many tokens, because it takes an additional step.
+/// A shared beginning is prefilled alone only if this saves at least this many tokens, because the prefill takes an additional step.
 const LEAST_SAVED: usize = 32;
 
 /// How likely a continuation is.
@@ -31,8 +32,8 @@ struct Text {
 }
 
 impl Text {
-    /// Returns how many tokens can be read together with another text: the shared tokens, without the last token of either context. The logits after this
-    /// last token belong to one text only.
+    /// Returns how many tokens can be read together with another text: the shared tokens, without the last token of either context. The logits after
+    /// this last token belong to one text only.
     fn shared(&self, other: &Text) -> usize {
         let most = self.context.min(other.context) - 1;
         self.tokens.iter().zip(&other.tokens).take(most).take_while(|(a, b)| a == b).count()
@@ -40,11 +41,12 @@ impl Text {
 }
 
 impl Session {
-    /// Returns how likely each continuation is after its context. `requests` are pairs of a context and a continuation. Calls `progress(continuations done so
-    /// far, all continuations)` after each step.
+    /// Returns how likely each continuation is after its context. `requests` are pairs of a context and a continuation. Calls
+    /// `progress(continuations done so far, all continuations)` after each step.
     ///
     /// # Errors
-    /// `Input` if a context has no token, a token is out of range, or no slot is free; the errors of [`prefill_many`](Self::prefill_many); `Model` if the logits are not finite.
+    /// `Input` if a context has no token, a token is out of range, or no slot is free; the errors of [`prefill_many`](Self::prefill_many); `Model` if
+    /// the logits are not finite.
     pub fn loglikelihoods(&mut self, requests: &[(&[u32], &[u32])], progress: &mut dyn FnMut(usize, usize)) -> Result<Vec<Likelihood>> {
         let mut texts = Vec::with_capacity(requests.len());
         for (place, (context, continuation)) in requests.iter().enumerate() {
@@ -96,7 +98,7 @@ impl Tree<'_> {
                 (n, shared) = (n + 1, shared.min(first.shared(next)));
             }
             let (group, others) = rest.split_at(n);
-            // A second free slot is needed for a text of the group.
+            // The shared beginning takes one free slot, and a text of the group needs a second.
             if (n - 1) * shared.saturating_sub(read) >= LEAST_SAVED && self.session.n_free() > 1 && self.open.len() < MAX_NESTED {
                 let begun = self.begin(slot)?;
                 self.prefill(&[(begun, &first.tokens[read..shared])])?;
@@ -115,7 +117,7 @@ impl Tree<'_> {
         Ok(())
     }
 
-    /// Reads the rest of some texts together.
+    /// Reads the tokens after the first `read` of several texts together, and adds up the log-probabilities of their continuations.
     fn score(&mut self, texts: &[&Text], read: usize, slot: Option<Slot>) -> Result<()> {
         self.session.check_stop(self.done, self.found.len())?;
         let slots = texts.iter().map(|_| self.begin(slot)).collect::<Result<Vec<_>>>()?;

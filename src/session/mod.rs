@@ -95,8 +95,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use work::{ChunkRule, LogitRows, Scratch};
 
-/// Extra memory of a session: extra slots for sequences that are stored but not continued at the moment, and pages for guesses. A slot is the place of
-/// one sequence.
+/// Extra memory of a session: extra slots for sequences that are stored but not continued at the moment, and pages for guesses. A slot is the place
+/// of one sequence.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Idle {
     /// The number of extra slots.
@@ -104,8 +104,8 @@ pub struct Idle {
     /// Limit on the tokens that all extra slots together hold in the KV cache of a model with attention. The caller must close slots before the limit
     /// is exceeded. [`Session::held_tokens`] counts the tokens of slots. Has no effect for a model without attention.
     pub tokens: usize,
-    /// True if texts may guess their next tokens ([`Speculation`]). A recurrent model then has a second page (the states of a slot) per slot, because a
-    /// step with guesses must not change the states. [`Model::slot_bytes`] always counts this page.
+    /// True if texts may guess their next tokens ([`Speculation`]). A recurrent model then has a second page (the states of a slot) per slot, because
+    /// a step with guesses must not change the states. [`Model::slot_bytes`] always counts this page.
     pub guesses: bool,
 }
 
@@ -238,8 +238,8 @@ impl Session {
         Ok(slot)
     }
 
-    /// Opens a second slot with the sequence of `slot`. The two slots share the recurrent state until one of them reads a token, and each block of
-    /// the KV cache (64 tokens) until one of them writes to it.
+    /// Opens a second slot with the sequence of `slot`. The two slots share the recurrent state until either slot reads a token. They share each
+    /// block of the KV cache (64 tokens) until either slot writes to it.
     ///
     /// # Errors
     /// `Input` if all slots are in use, or if `slot` was closed or belongs to another session.

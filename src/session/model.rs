@@ -174,8 +174,8 @@ impl Model {
     pub fn folder(&self) -> Option<&Path> {
         self.0.folder.as_deref()
     }
-    /// Returns notes for the user: tensors of the file that the model does not read, number types that were converted, and peculiarities of the
-    /// placement on devices.
+    /// Returns notes for the user: tensors of the file that the model does not read, converted number types, and peculiarities of the placement on
+    /// devices.
     pub fn notes(&self) -> &[String] {
         &self.0.notes
     }
@@ -227,9 +227,8 @@ impl Model {
     pub fn token_params(&self) -> u64 {
         token_params(self.tape())
     }
-    /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, the experts of a
-    /// token, and all bytes of the other matrices.
-    /// Columns that sparse products skip count, too.
+    /// Returns how many bytes of matrices are read to compute one token: one row of each embedding table, the token's experts, and all other
+    /// matrices. Columns that sparse products skip count, too.
     pub fn token_bytes(&self) -> u64 {
         self.tape().matrices.iter().map(|m| m.token_bytes() as u64).sum()
     }
@@ -256,8 +255,8 @@ impl Model {
     pub fn state_bytes(&self) -> u64 {
         self.tape().states.iter().map(|s| s.size_bytes(1) as u64).sum()
     }
-    /// Returns the size in bytes of the matrices that are read sparsely: to compute a token, the device reads only the columns whose input is
-    /// not zero. Returns 0 on the CPU.
+    /// Returns the size in bytes of the matrices that are read sparsely: the device reads only the columns whose input is not zero. Returns 0 on the
+    /// CPU.
     pub fn sparse_bytes(&self) -> u64 {
         self.0.loaded.sparse_bytes()
     }
@@ -276,8 +275,8 @@ impl Model {
     pub fn weights_hash(&self) -> &str {
         &self.0.hash
     }
-    /// Returns the properties that determine rounding, as one text: the formats of matrices, states and KV cache, the importance with which the matrices
-    /// were encoded, whether activations are rounded, and the device's API and name.
+    /// Returns the properties that determine rounding, as one text. The text has the formats of matrices, states and KV cache, and the device's API
+    /// and name. It also has the hash of the matrices' importance, and a mark if activations are rounded.
     pub fn numerics(&self) -> String {
         let tape = self.tape();
         let state = tape.states.iter().find(|state| state.is_matrices()).map_or("", |state| state.format.name());
@@ -290,7 +289,8 @@ impl Model {
     pub fn activations(&self) -> Activations {
         if self.0.loaded.rounds() { Activations::I8 } else { Activations::Float }
     }
-    /// Returns a hash of the importance with which the weights were encoded (`Options::calibration`), or `None` if they were encoded without.
+    /// Returns a hash of the importance with which the weights were encoded (`Options::calibration`). `None` if the weights were encoded without a
+    /// calibration.
     pub fn importance(&self) -> Option<&str> {
         self.0.importance.as_deref()
     }
@@ -323,7 +323,7 @@ impl Model {
     pub(super) fn loaded(&self) -> Arc<dyn Loaded> {
         self.0.loaded.clone()
     }
-    /// Returns the elements of a tensor of the layers that run on the host, in row-major order. `shape` is the expected shape.
+    /// Returns the elements of a tensor that a layer on the host needs, in row-major order. `shape` is the expected shape.
     ///
     /// # Errors
     /// `Model` if the tensor is missing or has another shape.
@@ -341,8 +341,8 @@ impl Model {
     pub fn returns_hidden(&self) -> bool {
         self.tape().ends_hidden
     }
-    /// Returns a `Model` error if the model does not predict tokens: an embedding model, a reranker, a classifier, or a model that was opened for
-    /// hidden states.
+    /// Returns a `Model` error if the model predicts no tokens: an embedding model, a reranker, a classifier, or a model that was opened for hidden
+    /// states.
     pub fn check_speaks(&self) -> Result<()> {
         let facts = self.facts();
         let (what, hint) = match (&facts.purpose, &facts.labels) {
@@ -381,7 +381,7 @@ impl Model {
         let vocab = self.needed_vocab("cannot encode text: no vocabulary was found for this model, which accepts only token ids")?;
         encode(vocab, text.as_bytes())
     }
-    /// Returns the token ids of a text that follows `n_before` tokens. If that is 0, special tokens may begin the text, as in every prompt.
+    /// Returns the token ids of a text that follows `n_before` tokens. If `n_before` is 0, special tokens may begin the text, as in every prompt.
     ///
     /// # Errors
     /// `Input` if the model has no vocabulary, or the text cannot be encoded.
@@ -393,8 +393,8 @@ impl Model {
     }
 }
 
-/// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user in two
-/// cases: the vocabulary in the model's file cannot be used, or has the size of the World vocabulary but other tokens.
+/// Chooses the model's vocabulary. [`Choice::Missing`] has a hint that says where to get the vocabulary. Also returns a note for the user if the
+/// vocabulary in the model's file is unusable, or has the World vocabulary's size but other tokens.
 ///
 /// # Errors
 /// `Input` if the vocabulary has an id that the model does not have; the errors of [`Vocab::find`].

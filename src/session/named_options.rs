@@ -25,7 +25,7 @@ impl Options {
         "group_norm_eps",
     ];
 
-    /// Sets the option with the name of a field, such as `quant`, to the value of a text, such as `i8`. Numbers and truth values are texts, too.
+    /// Sets the option with the name of a field, such as `quant`, to the value of a text, such as `i8`. Numbers and booleans are passed as text, too.
     ///
     /// # Errors
     /// `Usage` if the name is unknown or the value is wrong. The error names the option.

@@ -52,7 +52,7 @@ impl Options {
         Options { activations, ..self }
     }
 
-    /// Sets the importance of the columns of matrices, for the encoders of quantised formats.
+    /// Sets the importance of matrix columns, which the encoders of quantised formats use.
     pub fn calibration(self, calibration: impl Into<Arc<Calibration>>) -> Options {
         Options { calibration: Some(calibration.into()), ..self }
     }

@@ -19,8 +19,9 @@ use std::sync::{Arc, Mutex};
 pub enum ModelSource {
     /// The path of a checkpoint: a file, a file name without its extension, or the folder of the files.
     Path(PathBuf),
-    /// Files that the caller hands over: one checkpoint, or all its shards with their index, and the small files that belong to it, such as a
-    /// vocabulary and `config.json`. If files are read by ranges, their tensors are read one after another while the model loads.
+    /// Files that the caller hands over: one checkpoint, or all its shards with their index. The list may also have small files that belong to the
+    /// checkpoint, such as a vocabulary and `config.json`. If files are read by ranges, their tensors are read one after another while the model
+    /// loads.
     Files {
         /// The files.
         files: Files,
@@ -68,16 +69,17 @@ pub struct Options {
     /// The device and the weight format of each layer, as described in `docs/strategies.md`. A strategy replaces `device` and `dtype`, and
     /// cannot be combined with `parts` or `quant`.
     pub strategy: Option<StrategyChoice>,
-    /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a quantised format, such as `i8` or the
-    /// block type `Q4_K` of a GGUF, then keep this format.
+    /// The formats to which matrices are quantised. `None` quantises no matrix. Matrices that the file stores in a quantised format, such as `i8` or
+    /// the block type `Q4_K` of a GGUF, then keep this format.
     pub quant: Option<QuantPlan>,
-    /// The importance of the columns of matrices, for the encoders of quantised formats. `None` lets all weights count alike. Matrices that the file
+    /// The importance of matrix columns, which the encoders of quantised formats use. `None` lets all weights count alike. Matrices that the file
     /// stores in their format are not encoded. Has no effect in a browser.
     pub calibration: Option<Arc<Calibration>>,
-    /// Rounding of activations to 8 bits where weights are quantised: on the CPU in all products, on a GPU in products of more than 16 tokens.
+    /// Rounding of activations to 8 bits where weights are quantised. On the CPU, all such products may round; on a GPU, only products of more than
+    /// 16 tokens.
     pub activations: Activations,
-    /// A LoRA adapter that is merged into the weights while they are read: its path, and the alpha of its training if the adapter's folder has no
-    /// `adapter_config.json`.
+    /// The path of a LoRA adapter that is merged into the weights while they are read, and the alpha of the adapter's training. The alpha may be
+    /// `None` if the adapter's folder has an `adapter_config.json`.
     pub lora: Option<(PathBuf, Option<f32>)>,
     /// Path of a vocabulary file. `None` chooses the vocabulary in the model's own file (GGUF). If that file has no usable vocabulary, the model's
     /// number of embeddings determines the choice: a built-in vocabulary, or a file in the model's folder.

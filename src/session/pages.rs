@@ -4,7 +4,7 @@
 //! Some states are shift vectors: the inputs of the previous token. A page has two copies of each, in halves 0 and 1. A step reads one half and
 //! writes the other.
 //!
-//! A forked slot shares the page of the original slot. When one of them steps, the step reads the shared page and writes a new one.
+//! A forked slot shares the page of the original slot. When either slot steps, the step reads the shared page and writes a new one.
 
 use crate::tape::Run;
 
@@ -87,8 +87,8 @@ impl Pages {
     }
 
     /// Plans a step of a slot that uses `page`. If no other slot uses `page`, the step writes to `page`, otherwise to a new page. [`Pages::finish`]
-    /// or [`Pages::cancel`] must follow. Until then, the number of users of `page` does not change. So two slots that share a page and step together
-    /// each write to a new page of their own.
+    /// or [`Pages::cancel`] must follow, to release the page that the slot does not keep. Until then, the number of users of `page` does not change.
+    /// So two slots that share a page and step together each write to a new page of their own.
     pub fn begin(&mut self, page: usize) -> Move {
         let shift_in = self.shift(page);
         if self.users[page] > 1 {
@@ -98,7 +98,7 @@ impl Pages {
     }
 
     /// Plans steps that begin from `page` and write to a new page, so that `page` does not change. [`Pages::finish_steps`] or [`Pages::cancel`] must
-    /// follow.
+    /// follow, to release the page that the slot does not keep.
     pub fn leave(&mut self, page: usize) -> Move {
         let page_out = self.take();
         Move { page_in: page, page_out, shift_in: self.shift(page), shift_out: 2 * page_out }
@@ -109,8 +109,8 @@ impl Pages {
         self.finish_steps(go, 1);
     }
 
-    /// Completes a planned move after `n` steps: records the current half of the written page, and counts one user fewer of the old page if the slot
-    /// moved. The first step wrote to `page_out`, and the later steps updated that page in place.
+    /// Completes a planned move after `n` steps. Records the current half of the written page. If the slot moved, counts one user fewer of the old
+    /// page. The first step wrote to `page_out`, and the later steps updated that page in place.
     pub fn finish_steps(&mut self, go: &Move, n: usize) {
         self.half[go.page_out] = (go.shift_out + n - 1) % 2;
         if go.page_in != go.page_out {

@@ -14,9 +14,9 @@ use std::ops::Range;
 use std::sync::{Arc, PoisonError};
 
 impl PartOn {
-    /// Returns the placement of the part on `device`, for a model of `n_layers` layers. `experts` is the device of the experts that are not on `device`.
-    /// Ignores layers that the model lacks, which [`Section::cut`] reports as an error. Ignores the place of experts if layers are streamed, which
-    /// [`Section::split_experts`] reports.
+    /// Returns the placement of the part on `device`, for a model of `n_layers` layers. `experts` is the device of the experts that are not on
+    /// `device`. Ignores layers that the model lacks, which [`Section::cut`] reports as an error. Ignores the place of experts if layers are
+    /// streamed, which [`Section::split_experts`] reports.
     pub fn placed(&self, device: String, experts: Option<String>, n_layers: usize) -> PlacedLayers {
         let start = self.layers.start.min(n_layers);
         let layers = start..self.layers.end.min(n_layers).max(start);
@@ -217,7 +217,7 @@ async fn on_gpu(
 /// Checks that products on a GPU can round their inputs.
 ///
 /// # Errors
-/// `Usage` if these products cannot.
+/// `Usage` on a software adapter, and on a GPU that is opened as `deterministic`.
 fn check_rounding(caps: &Caps) -> Result<()> {
     let refused = |what: &str, hint: &str| Err(Error::usage(format!("{what} do not round activations")).field("activations").hint(hint));
     if caps.class == Class::Lanes {

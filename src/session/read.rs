@@ -1,7 +1,7 @@
 //! Reads tokens, for prefill and decode. The host begins a submission (work that it gives to the device at once), and finishes it later.
 //!
-//! A device executes submissions in order, so tokens count as read as soon as their submission begins. Their logits arrive when it is finished.
-//! Meanwhile, slots may be opened, forked and closed.
+//! A device executes submissions in order, so tokens count as read as soon as their submission begins. The logits arrive when the submission is
+//! finished. Meanwhile, slots may be opened, forked and closed.
 
 use super::Session;
 use super::slots::Slot;
@@ -208,8 +208,8 @@ impl Session {
     /// of logits after each submission.
     ///
     /// # Errors
-    /// `Input` if a slot cannot read its tokens; `Interrupted` by the stop flag, with `ChunkRule::Chunks` only; `Device` if the device failed; the errors
-    /// of `each`.
+    /// `Input` if a slot cannot read its tokens; `Interrupted` by the stop flag, with `ChunkRule::Chunks` only; `Device` if the device failed; the
+    /// errors of `each`.
     pub(super) fn read<W: ReadList + ?Sized>(
         &mut self,
         work: &W,
@@ -368,7 +368,7 @@ impl Session {
     }
 
     /// Does what [`each_row`](Self::each_row) does, with hidden states instead of logits. If the model's steps return logits, the hidden states are
-    /// still on the device: the call then blocks to copy them, unless [`hidden_ready`](Self::hidden_ready) has copied them.
+    /// still on the device. Copying them blocks, unless [`hidden_ready`](Self::hidden_ready) has copied them.
     ///
     /// # Errors
     /// The errors of [`hidden_rows`](Self::hidden_rows).

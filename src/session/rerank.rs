@@ -118,8 +118,8 @@ pub(crate) fn encode_pair(model: &Model, query: &str, document: &str) -> Result<
     Ok(tokens)
 }
 
-/// Returns how many of a document's token ids are the same for every query: the ids before the query, as far as they agree for several sample
-/// queries. A query can change the last of these ids: a colon and the blank after the colon may be one token or two.
+/// Returns how many of a document's token ids are the same for every query. Compares the ids for several sample queries, because a query can change
+/// the last ids before it. For example, a colon and the blank after the colon may be one token or two.
 pub(crate) fn before_any_query(model: &Model, document: &str) -> Result<usize> {
     let mut tokens = encode_pair(model, "a", document)?;
     for query in ["1", "Who", "\n"] {

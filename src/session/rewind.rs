@@ -56,7 +56,8 @@ impl Session {
         self.read_to_with(slot, tokens, &mut |_, _| ())
     }
 
-    /// Does what [`read_to`](Self::read_to) does, and calls `progress(tokens read so far, total tokens to read)` after each step.
+    /// Does what [`read_to`](Self::read_to) does, and calls `progress(tokens read so far, total tokens to read)` after each step. Returns the same
+    /// errors.
     pub fn read_to_with(&mut self, slot: Slot, tokens: &[u32], progress: &mut dyn FnMut(usize, usize)) -> Result<usize> {
         let contents = self.contents(slot)?;
         let known = contents.tokens.iter().zip(tokens).take_while(|(a, b)| a == b).count();

@@ -36,8 +36,8 @@ impl Session {
         logits.chunks_exact(self.model.n_outputs()).nth(row)
     }
 
-    /// Drops the wrong guesses of item `i` of the last submission: only its first `n_kept` tokens belong to the text. Returns how many tokens the slot has
-    /// read: `n_kept`, or 0 if the states after these tokens are unknown, so that the slot must read them again.
+    /// Drops the wrong guesses of item `i` of the last submission: only its first `n_kept` tokens, with which `tokens` begins, belong to the text.
+    /// Returns how many tokens the slot has read: `n_kept`, or 0 if the states after these tokens are unknown, so that the slot must read them again.
     pub(super) fn settle(&mut self, i: usize, tokens: &[u32], n_kept: usize) -> Result<usize> {
         let Some(found) = self.scratch.unsettled.iter().position(|&at| self.scratch.parts[at].work == i) else { return Ok(0) };
         let at = self.scratch.unsettled[found];

@@ -20,9 +20,9 @@ const COPIED: [&str; 8] = [
 /// Limit on the bytes of a copied file.
 const MAX_BYTES: u64 = 32 << 20;
 
-/// Returns the files to write beside the weights of a converted Hugging Face folder, as names and contents: copies of the files in `COPIED` that are
-/// in the folder of `input`'s `config.json`. If `vocab` uses greedy longest match, as RWKV's World vocabulary does, the files of `vocab` for Hugging
-/// Face programs are added. Files of `vocab` replace copies with the same name.
+/// Returns the files to write beside the weights of a converted Hugging Face folder, as names and contents. Copies the files in `COPIED` that are
+/// beside `input`'s `config.json`. If `vocab` uses greedy longest match, as RWKV's World vocabulary does, the files of `vocab` for Hugging Face
+/// programs are added. Files of `vocab` replace copies with the same name.
 ///
 /// # Errors
 ///

@@ -36,8 +36,8 @@ impl Snapshot {
         hash.finalize().iter().take(6).map(|b| format!("{b:02x}")).collect()
     }
 
-    /// Returns the recurrent states in the order of the model's layers: the name, the shape and the elements in row-major order of each. `model` is the
-    /// model of the snapshot.
+    /// Returns the recurrent states in the order of the model's layers: each state's name, its shape, and its elements in row-major order. `model` is
+    /// the model of the snapshot.
     pub fn states<'a>(&'a self, model: &'a Model) -> impl Iterator<Item = (&'a str, &'a [usize], &'a [f32])> {
         let specs = model.tape().states.iter();
         specs.zip(&self.states).map(|(spec, values)| (spec.name.as_str(), spec.shape.as_slice(), values.as_slice()))
@@ -147,8 +147,8 @@ impl Session {
         self.begin_snapshot(slot)?.finish()
     }
 
-    /// Copies the contents of a slot to host memory as [`snapshot`](Self::snapshot) does, and awaits the device. Outside a browser, polling the future
-    /// blocks.
+    /// Copies the contents of a slot to host memory as [`snapshot`](Self::snapshot) does, and awaits the device. Outside a browser, polling the
+    /// future blocks.
     ///
     /// # Errors
     /// The errors of [`snapshot`](Self::snapshot).

@@ -4,22 +4,22 @@ use crate::error::{Error, Result};
 use std::fmt;
 use std::str::FromStr;
 
-/// The largest number of guesses per step if measured times choose the number. A step then reads 8 tokens, the most that the CPU's loops for few tokens
-/// take.
+/// The largest number of guesses per step if measured times choose the number. A step then reads 8 tokens. A CPU with AVX-512 multiplies up to 8
+/// tokens without first decoding the weights into a buffer.
 pub const MOST_GUESSES: usize = 7;
 
 /// The largest number of guesses per step that a caller can set.
 pub const MAX_GUESSES: usize = 32;
 
-/// Selects what guesses the next tokens of a text. A step checks all guesses together. Wrong guesses never change the text: each token is sampled as
-/// without guesses.
+/// Selects the source of guesses for the next tokens of a text. A step checks all guesses together. Wrong guesses never change the text: each token
+/// is sampled as without guesses.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Speculate {
     /// No guesses.
     #[default]
     Off,
-    /// All of the following, as far as they are available.
+    /// All of the sources below that are available.
     Auto,
     /// Guesses that the text repeats itself or its prompt: finds the last tokens earlier in the sequence, and guesses the tokens that followed.
     Ngram,
@@ -68,7 +68,7 @@ impl FromStr for Speculate {
     }
 }
 
-/// How a text speculates.
+/// The source of a text's guesses, and the number of guesses per step.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Speculation {
     /// Selects the source of guesses.
@@ -89,7 +89,7 @@ impl Speculation {
         Speculation { by, n_guesses: None }
     }
 
-    /// Returns the settings of a caller who may have left some unset, and checks them. Without `by`, texts guess if there is a draft model.
+    /// Fills in the settings that a caller has left unset, and checks the result. If `by` is `None`, texts guess only if there is a draft model.
     ///
     /// # Errors
     /// The errors of [`check`](Self::check).

@@ -343,7 +343,7 @@ fn open(path: &Path) -> Result<Checkpoint> {
     })
 }
 
-/// Returns the error for a checkpoint that is not a state. The message says what it is instead.
+/// Returns the error for a checkpoint that is not a state. The message names the content of the checkpoint.
 fn other_than_state(checkpoint: &Checkpoint) -> Error {
     let has = |is: &dyn Fn(&str) -> bool| checkpoint.names().any(is);
     let (found, hint) = if has(&|name| name.contains(".lora_A")) {

@@ -57,9 +57,9 @@ pub struct TokenEvent<'a> {
     pub token: Option<u32>,
     /// New text; may be empty.
     pub piece: &'a str,
-    /// The number of tokens that the device sampled for this text in one submission, this event's token included. Their events arrive without
-    /// a wait for the device in between. There are fewer events if the text ends within the submission. 1 if the host sampled the token. 0 if the
-    /// event reports text without a new sampled token.
+    /// The number of tokens that the device sampled for this text in one submission, this event's token included. The events of these tokens arrive
+    /// together, without a wait for the device in between. Fewer events arrive if the text ends within the submission. The number is 1 if the host
+    /// sampled the token, and 0 if the event reports text without a new sampled token.
     pub n_together: usize,
     /// Log-probabilities of the token, if the text requests them.
     pub logprobs: Option<&'a Logprobs>,
@@ -70,7 +70,7 @@ const MOST_BEHIND: usize = 8;
 /// A text guesses only if its constraint takes at most this much time per token, because the thread that runs the step asks the constraint.
 const QUICK: Duration = Duration::from_millis(2);
 
-/// A running text: its spec, its slot, and what it has said. A finished text is its own result.
+/// A running text: its spec, its slot, and the tokens and the text so far. A finished text is its own result.
 pub struct Text {
     /// The id of the text in its batcher.
     pub id: TextId,
@@ -160,7 +160,7 @@ impl std::fmt::Debug for Text {
 }
 
 impl Text {
-    /// Creates a text that has said nothing, in an open slot. Its prompt is unread.
+    /// Creates an empty text in an open slot. The slot has not read the text's prompt yet.
     pub fn new(slot: Slot, spec: TextSpec) -> Text {
         Text {
             id: TextId::default(),
@@ -201,7 +201,7 @@ impl Text {
         }
     }
 
-    /// Creates a text that has said nothing and continues what the slot has read. It has no prompt.
+    /// Creates an empty text without a prompt. The text continues the sequence that the slot has read.
     pub fn after(slot: Slot, sampler: Sampler, limits: &Limits) -> Text {
         Text::new(slot, TextSpec::new([], sampler, limits.clone()))
     }
@@ -315,8 +315,8 @@ impl Text {
         self.limit.saturating_sub(self.tokens.len()).max(1)
     }
 
-    /// Ends the text and appends the bytes that were held back. If `keeps.pending` is set and `finish` is not `Eos`, [`pending`](Self::pending) returns
-    /// these bytes instead.
+    /// Ends the text and appends the bytes that were held back. If `keeps.pending` is set and `finish` is not `Eos`, [`pending`](Self::pending)
+    /// returns these bytes instead.
     pub(in crate::session) fn end(&mut self, finish: Finish) {
         self.finish = Some(if finish == Finish::Eos && self.is_closing { self.at_limit } else { finish });
         let is_whole = |(may_end, _)| may_end || finish == Finish::Eos;
@@ -335,7 +335,8 @@ impl Text {
         }
     }
 
-    /// Returns the tokens that the next step may read: at most `chunk` prompt tokens up to the next position in `marks`, or one token if `is_stuck`.
+    /// Returns the tokens that the next step may read: one token if `is_stuck`, otherwise at most `chunk` prompt tokens up to the next position in
+    /// `marks`.
     pub(super) fn next(&self) -> &[u32] {
         let n = if self.is_stuck { 1 } else { self.unread.len() - self.marks.last().unwrap_or(&0) };
         let chunk = if self.n_guesses > 0 || self.is_behind { usize::MAX } else { self.spec.chunk };
@@ -391,8 +392,8 @@ impl Text {
         self.guessing.is_some() && (1..=MOST_BEHIND).contains(&n) && self.is_live() && !self.is_stuck && !is_busy && is_quick
     }
 
-    /// Returns whether the device can sample the next tokens. A step in which the device samples returns no logits or hidden states, does not handle
-    /// the end of a prompt, and cannot stop where a slot will be forked.
+    /// Returns whether the device can sample the next tokens. A step in which the device samples returns no logits or hidden states. Such a step does
+    /// not handle the end of a prompt, and cannot stop where a slot will be forked.
     pub(super) fn samples_on_device(&self) -> bool {
         let is_shared = !self.followers.is_empty() || !self.marks.is_empty();
         self.unread.len() == 1 && !self.is_stuck && !is_shared && !self.has_to_read() && !self.needs_host()

@@ -40,7 +40,7 @@ impl Default for EmbedOptions {
     }
 }
 
-/// The rule by which a model computes vectors. Jobs share it in an [`Arc`], because an embedding model's rule holds the layers of a task.
+/// The rule by which a model computes vectors. Texts share a rule in an [`Arc`], because an embedding model's rule holds the layers of a task.
 pub struct VectorRule {
     rows: Rows,
     normalise: bool,
@@ -98,8 +98,8 @@ impl VectorRule {
         Ok(Arc::new(VectorRule { rows, normalise: options.normalise }))
     }
 
-    /// Returns the token ids that the model reads for a text: the ids of a prompt with this text and, for an embedding model, the end-of-text
-    /// token.
+    /// Returns the token ids that the model reads for a text: the ids of a prompt with this text. For an embedding model, the end-of-text token
+    /// follows.
     ///
     /// # Errors
     /// `Input` if the text is empty, has more tokens than the context, or cannot be encoded, or if the model has no vocabulary.

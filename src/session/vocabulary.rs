@@ -4,9 +4,9 @@ use crate::vocab::{self, Choice, Lists};
 use crate::weights::Checkpoint;
 use std::path::Path;
 
-/// Chooses the vocabulary of a model with `n_vocab` embeddings: the vocabulary in the checkpoint's own file (GGUF), or otherwise the vocabulary that
-/// `vocab::choose` finds for the checkpoint's folder. Also returns a note for the user in two cases: the vocabulary in the model's file cannot be
-/// used, or has the size of the World vocabulary but other tokens.
+/// Chooses the vocabulary of a model with `n_vocab` embeddings: the vocabulary in the checkpoint's own file (GGUF), or else the choice of
+/// `vocab::choose` for its folder. Also returns a note for the user if the vocabulary in the model's file is unusable, or has the World vocabulary's
+/// size but other tokens.
 pub fn vocabulary(checkpoint: &Checkpoint, n_vocab: usize) -> (Choice, Option<String>) {
     let own = checkpoint.token_lists().and_then(|lists| {
         let lists = lists.as_ref().map(|l| Lists {

@@ -5,7 +5,7 @@ use super::slots::Slot;
 use crate::error::Result;
 use crate::tape::Step;
 
-/// A list of items, each a slot and the tokens that it must read. The work takes one or several steps.
+/// A list of items, each a slot with the tokens that the slot must read. The work takes one or several steps.
 pub trait ReadList {
     fn len(&self) -> usize;
     fn slot(&self, i: usize) -> Slot;
@@ -101,7 +101,7 @@ pub struct Scratch {
 }
 
 impl Scratch {
-    /// Begins work of `n` items, none of which has read a token yet.
+    /// Begins work of `n` items, of which no token is read yet.
     pub fn begin(&mut self, n: usize) {
         self.done.clear();
         self.done.resize(n, 0);

@@ -137,8 +137,8 @@ impl Format {
         messages
     }
 
-    /// Returns, for each declared tool, the form in which a demanded call must be written: the text before the arguments, the JSON schema of the
-    /// arguments, and the text after the arguments. With `name`, returns only the tool of this name.
+    /// Returns the form of a demanded call, for each declared tool or only for the tool `name`. A form is the text before the arguments, the JSON
+    /// schema of the arguments, and the text after them.
     ///
     /// # Errors
     /// `Input` if no tool is declared, if no tool has this name, if a tool is not a function, or if calls cannot be demanded in this format.

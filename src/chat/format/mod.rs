@@ -70,7 +70,8 @@ impl Messages {
         texts
     }
 
-    /// Returns true if an answer is one text, with thoughts and calls in tags. The answers of GLM-4 consist of segments with special tokens between them.
+    /// Returns true if an answer is one text, with thoughts and calls in tags. The answers of GLM-4 consist of segments with special tokens between
+    /// them.
     pub fn has_plain_answers(&self) -> bool {
         matches!(self.template.family(), Family::Glm47 | Family::Rwkv | Family::ChatMl)
     }
@@ -114,12 +115,12 @@ impl InitialPrompt {
 }
 
 impl Format {
-    /// Converts a rendered prompt, in which special tokens are text, to the ids of the conversation that was rendered. Special tokens in the text of a
-    /// message become special tokens, too, so the authors of all messages must be trusted. If `begins` is true, the ids begin with the tokens that begin
-    /// every prompt.
+    /// Converts a rendered prompt, in which special tokens are text, to the ids of the conversation that was rendered. Special tokens in the text of
+    /// a message become special tokens, too, so the authors of all messages must be trusted. If `begins` is true, the ids begin with the tokens that
+    /// begin every prompt.
     ///
     /// # Errors
-    /// Errors of [`Vocab::encode`].
+    /// The errors of [`Vocab::encode`].
     pub fn encode_rendered(&self, vocab: &Vocab, text: &str, begins: bool) -> Result<Vec<u32>> {
         let before_lines = match &self.kind {
             FormatKind::Messages(options) => options.template.before_lines(),
@@ -142,7 +143,7 @@ const TEMPLATE: (&str, &str) =
 
 impl Format {
     /// Returns the format of a model. GLMs, ARWKV-7 and QRWKV-6 use a template, and so do G1 folders with a `chat_template.jinja`. For any other
-    /// model, the size of the vocabulary and the name of the file determine the format: nothing else distinguishes `World`, `G1` and `Raven` models.
+    /// model, the size of the vocabulary and the name of the file determine the format. Nothing else distinguishes `World`, `G1` and `Raven` models.
     ///
     /// # Errors
     /// `File` if the checkpoint's template or generation settings cannot be read.
@@ -315,8 +316,8 @@ fn plain(known: &Known, model: &Model) -> Result<Format> {
     Ok(Format { profiles, ..known.format() })
 }
 
-/// Returns the format of a GLM or of a model with ChatML: the checkpoint's own template or else the built-in one, with the checkpoint's generation
-/// settings.
+/// Returns the format of a GLM or of a model with ChatML, with the checkpoint's generation settings. Uses the checkpoint's own template, or else the
+/// built-in one.
 fn template(model: &Model) -> Result<Format> {
     let facts = model.facts();
     let own =

@@ -16,7 +16,7 @@ fn a_message_reads_a_turn_and_keeps_the_reply() {
     assert_eq!(answered.n_prompt, encode(turn).len());
     assert_eq!(tokens(&chat, "chat_pre"), encoded(&[FIRST, turn]));
     assert_eq!(chat.tokens(), encoded(&[FIRST, turn, " Hi there.\n\n"]));
-    // The next turn. Then another reply replaces the first reply of this turn.
+    // In the next turn, another reply replaces the first reply.
     script.says_text(" A\n\n");
     answer(&mut chat, "two");
     script.says_text(" B\n\n");
@@ -57,7 +57,7 @@ fn free_generations_read_their_prompts() {
         let gen_1 = [gen_0.clone(), encode(" because\n\nof it")].concat();
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), gen_1.clone()), "{line}");
         assert_eq!((chat.tokens(), answered.n_prompt), (before.as_slice(), encode(prompt).len()), "the conversation is unchanged");
-        // Another answer to the same prompt, then a continuation of this answer.
+        // The next command samples another answer to the same prompt. The one after it continues this answer.
         script.says(&[encode(" no"), vec![0]].concat());
         assert_eq!(answer(&mut chat, "++").text, " no");
         assert_eq!((tokens(&chat, "gen_0"), tokens(&chat, "gen_1")), (gen_0.clone(), [gen_0.clone(), encode(" no")].concat()));

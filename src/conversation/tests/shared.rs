@@ -84,7 +84,7 @@ fn a_dropped_conversation_frees_its_states() {
     let engine = Engine::start(&model, EngineOptions { slots: 1, pinned: 8, ..EngineOptions::default() }).unwrap();
     let mut chats = ["raven", "g1-tools"].map(|format| on(&engine, format));
     chats.iter_mut().for_each(|chat| drop(answer(chat, "light")));
-    // The first text, the message, and the reply.
+    // The engine holds the states after the first text, after the message, and after the reply.
     holds(&engine, 3, 1);
     let other = on(&engine, "g1-tools");
     assert_eq!(other.stats().n_free, 5);

@@ -54,12 +54,13 @@ struct Candidate {
 }
 
 impl Guesses {
-    /// Begins to measure the time of a step. Call this function when the guesses are known, because the time must not include them.
+    /// Begins to measure the time of a step. Call this function after the guessing, because a proposer's own time counts separately.
     pub fn begin_step(&mut self) {
         (self.began, self.size) = (Some(Instant::now()), None);
     }
 
-    /// Sets the size of the current step: `n_steps` steps of `n_rows` tokens each, without tokens of a prompt.
+    /// Sets the size of the current step: `n_steps` sub-steps of `n_rows` tokens each, without tokens of a prompt. Several sub-steps mean that the
+    /// device samples between them.
     pub fn set_size(&mut self, n_rows: usize, n_steps: usize) {
         self.size = Some((n_rows, n_steps.max(1) as u32));
     }
@@ -132,7 +133,7 @@ impl Guesses {
     /// Asks the proposers that take time for the chosen numbers of guesses.
     fn ask(&mut self, candidates: &mut [Candidate], texts: &mut [Text], model: &Model) {
         for (by, proposer) in self.proposers.iter_mut().enumerate().filter(|(_, proposer)| proposer.seconds().is_some()) {
-            // The candidates are in the order of their texts.
+            // The candidates are in the order of their texts. The wishes get the same order, so that `zip` pairs them.
             let chosen: Vec<&mut Candidate> = candidates.iter_mut().filter(|candidate| candidate.by == by && candidate.n > 0).collect();
             let mut wishes = Vec::new();
             for (i, text) in texts.iter_mut().enumerate() {
@@ -148,7 +149,7 @@ impl Guesses {
     }
 }
 
-/// Asks a proposer. Drops guesses that are no tokens of the model. A panic of the proposer leaves no guesses.
+/// Asks a proposer. Cuts its guesses before the first id that the model does not know. Drops all guesses if the proposer panics.
 fn propose(proposer: &mut dyn Proposer, wishes: &mut [Wish<'_>], model: &Model) {
     let proposed = caught(|| {
         proposer.propose(wishes);
@@ -163,8 +164,8 @@ fn propose(proposer: &mut dyn Proposer, wishes: &mut [Wish<'_>], model: &Model) 
 }
 
 impl<S: BorrowMut<Session>> Batcher<S> {
-    /// Lets a smaller model with the same vocabulary guess for the texts that take its guesses ([`TextSpec::speculation`](crate::session::TextSpec)). `n_texts` is the
-    /// largest number of texts that run at once.
+    /// Lets a smaller model with the same vocabulary guess for the texts that take its guesses ([`TextSpec::speculation`](crate::session::TextSpec)).
+    /// `n_texts` is the largest number of texts that run at once.
     ///
     /// # Errors
     /// `Model` if the draft has another vocabulary or predicts no tokens; the errors of [`Session::new`]; `Device` in a browser.

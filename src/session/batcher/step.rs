@@ -34,7 +34,7 @@ pub enum PendingStep {
     Drawing,
 }
 
-/// The tokens that the texts `order` read in a step.
+/// The tokens that the texts in `order` read in one step.
 struct Reads<'a> {
     order: &'a [usize],
     texts: &'a [Text],
@@ -55,7 +55,7 @@ impl ReadList for Reads<'_> {
     }
 }
 
-/// Adds sampled tokens to texts, and passes the new text on.
+/// Adds sampled tokens to texts, and passes the new text to the caller's callback.
 pub(super) struct EventSink<'a, 'b> {
     pub vocab: Option<&'a Vocab>,
     pub hear: &'a mut Hear<'b>,
@@ -179,7 +179,7 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         })
     }
 
-    /// Does what [`finish_step`](Self::finish_step) does. `hear` can end a text exactly at the event that it receives.
+    /// Does what [`finish_step`](Self::finish_step) does. `hear` can return `Break` to end the text of an event at exactly this event.
     pub(crate) fn finish_step_with(&mut self, hear: &mut dyn FnMut(TextId, TokenEvent<'_>) -> ControlFlow<()>) -> Result<Vec<Done>> {
         let done = |mut text: Text| Done { id: text.id, output: text.error.take().map_or(Ok(text), Err) };
         Ok(self.finish_texts(hear)?.into_iter().map(done).collect())
@@ -319,7 +319,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         if of_logits { session.each_row(&mut add) } else { session.each_hidden(&mut add) }
     }
 
-    /// Samples one token on the host for each text of the step that has no unread tokens, and for each text that waited for its prompt.
+    /// Samples one token on the host for each text without unread tokens, and for each of its followers. A draw under a constraint may run on another
+    /// thread: this function begins such draws, and takes the results of draws that have ended.
     fn draw(&mut self, hear: &mut Hear<'_>) -> Result<()> {
         let texts = &self.texts;
         self.order.retain(|&i| texts[i].unread.is_empty());

@@ -9,7 +9,7 @@ use std::borrow::BorrowMut;
 
 /// A text without slots.
 pub struct Swapped {
-    /// The text. Its handles of slots are not valid.
+    /// The text. Its slot handles are invalid.
     pub text: Text,
     /// The contents of the text's slot.
     pub snapshot: Snapshot,
@@ -24,15 +24,14 @@ impl Text {
 
 impl<S: BorrowMut<Session>> Batcher<S> {
     /// Returns the number of slots that [`swap_out`](Self::swap_out) would free: one for the text, and one for each text that waits for the same
-    /// prompt. Returns 0 if the text cannot be swapped out now: a step was begun, the text has ended, another text reads its prompt for it, or the
-    /// slot is the caller's own.
+    /// prompt. Returns 0 if a step was begun, the text has ended, another text prefills its prompt, or the slot is the caller's own.
     pub(crate) fn n_swappable(&self, id: TextId) -> usize {
         let found = self.texts.iter().find(|text| text.id == id);
         let may = |text: &&Text| self.pending_step.is_none() && !text.has_ended() && !text.spec.keeps.own;
         found.filter(may).map_or(0, Text::n_slots)
     }
 
-    /// Returns the bytes of host memory that [`swap_out`](Self::swap_out) would take.
+    /// Returns the bytes of host memory that [`swap_out`](Self::swap_out) would take, or 0 if the text has no slot of its own.
     pub(crate) fn swap_bytes(&self, id: TextId) -> u64 {
         let found = self.texts.iter().find(|text| text.id == id);
         found.map_or(0, |text| self.session().snapshot_bytes(text.slot))
@@ -90,8 +89,8 @@ impl<S: BorrowMut<Session>> Batcher<S> {
         Ok(())
     }
 
-    /// Returns the texts that were swapped out, and for each text the number of slots that it needs, in the order in which the texts gave up their
-    /// slots.
+    /// Returns the id of each text that was swapped out, and the number of slots that the text needs. The texts are in the order in which they gave
+    /// up their slots.
     pub(crate) fn swapped(&self) -> impl Iterator<Item = (TextId, usize)> {
         self.swapped.iter().map(|swapped| (swapped.text.id, swapped.text.n_slots()))
     }

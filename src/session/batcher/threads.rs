@@ -89,7 +89,8 @@ impl ConstraintThreads {
     /// # Errors
     /// The error of the constraint; `Input` if the constraint has taken too much time.
     pub fn take(&mut self, drawing: &Drawing, text: &mut Text, logits: &[f32]) -> Option<Result<Option<u32>>> {
-        // A draw on this thread has ended already. A wait would need the clock of the standard library, which a browser does not have.
+        // If no thread could be started, `begin` has run the draw, so `try_recv` finds its result. A browser must not reach `recv_timeout`, which
+        // needs a clock that a browser does not have.
         let ended = drawing.result.try_recv().or_else(|_| {
             let patience = if drawing.is_slow { Duration::ZERO } else { PATIENCE.saturating_sub(drawing.begun.elapsed()) };
             drawing.result.recv_timeout(patience)

@@ -66,8 +66,8 @@ fn block_types() -> impl Iterator<Item = (DType, &'static str)> {
     FORMATS.iter().filter(|format| format.file_blocks().is_some()).map(move |format| (of(format).unwrap(), format.name()))
 }
 
-/// Stores the matrices whose rows are whole blocks of `dtype` in this type. The embedded model has rows of 128 weights, and of 512 in the value matrices
-/// of its ffn.
+/// Stores the matrices whose rows are whole blocks of `dtype` in this type. The embedded model has rows of 128 weights, and of 512 in the value
+/// matrices of its ffn.
 fn in_blocks(dtype: DType) -> impl Fn(&str, &View) -> Option<(DType, Vec<u8>)> {
     let (len, _) = dtype.block().unwrap();
     move |name, view| match view.shape() {
@@ -166,7 +166,7 @@ fn on_adapter() -> Vec<Options> {
 
 #[test]
 fn kept_blocks_give_the_logits_of_their_floats_on_an_adapter() {
-    // The codes of these types have every layout on a device.
+    // Together, these types have every layout that codes can have on a device.
     for dtype in [DType::Q8_0, DType::Q4_1, DType::Q5_0, DType::Q6K, DType::Q2K] {
         let file = tiny_gguf(&in_blocks(dtype));
         for options in on_adapter() {

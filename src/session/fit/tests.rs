@@ -79,8 +79,8 @@ fn layers_that_fit_on_no_adapter_are_streamed_or_run_on_the_cpu() {
     assert_eq!(chosen(&[90, 500], 9000), "gpu:1 fp16i4 *8+");
 }
 
-/// Returns a model with experts in three weight formats. In f16, the model has 2 dense layers of 100 MB, 22 layers of 100 MB and 700 MB of experts, of
-/// which a token uses 70 MB, and a head of 300 MB. The sizes of states and activations are the same as in [`candidates`].
+/// Returns a model with experts in three weight formats. In f16, the model has 24 layers of 100 MB and a head of 300 MB. The last 22 layers also have
+/// 700 MB of experts each. A token uses 70 MB of a layer's experts. The sizes of states and activations are the same as in [`candidates`].
 fn with_experts() -> Vec<Candidate> {
     let candidate = |dtype: &str, percent: u64| {
         let of = |mb: u64| mb * MB * percent / 100;

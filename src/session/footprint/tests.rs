@@ -82,7 +82,7 @@ fn experts_count_on_their_own_device() {
     let (tape, n_layer) = recorded("glm4_moe_lite-4b");
     let footprint = Footprint::of(&tape, &sizes(1, 1000), &as_assigned);
     let total = n_layer + 1;
-    // Layer 0 and the head have no experts. A token uses 4 of 64.
+    // Layer 0 and the head have no experts. A token uses 4 of 64 experts per layer.
     let sparse = &footprint.layers[1..n_layer];
     assert!(footprint.layers[0].experts == 0 && footprint.layers[n_layer].experts == 0);
     assert!(sparse.iter().all(|l| l.experts > l.weights / 2 && l.idle == l.experts / 64 * 60 && *l == sparse[0]), "{:?}", sparse[0]);

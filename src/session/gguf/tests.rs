@@ -63,7 +63,7 @@ fn logits_and_vocabulary_stay_the_same() {
             );
             let whole = Checkpoint::open(&gguf).unwrap();
             assert_eq!(whole.metadata().get(GLM), input.metadata().get(GLM));
-            // A GGUF file gives its vocabulary, its template and its blocks to a new one.
+            // A GGUF file that is converted again keeps its vocabulary, its template and its blocks.
             write(&whole, &again, &GgufVocab::Own, quant).unwrap();
             let values = |path: &Path| Checkpoint::open(path).unwrap().gguf_values(TOKENIZER).unwrap();
             assert_eq!(values(&again), values(&gguf));

@@ -15,13 +15,13 @@ const NEW: f64 = 0.2;
 const SHORT: usize = 16;
 /// The share of right guesses that the first text expects.
 const EXPECTED: f64 = 0.7;
-/// The weight of a step in the share that new texts expect.
+/// The weight of the newest step in the running share of right guesses, which new texts expect.
 const OF_STEP: f64 = 0.05;
 /// The least share of right guesses that a new text expects. So a draft that was useless for earlier texts is tried again.
 const LEAST: f64 = 0.2;
 
-/// Guesses with a draft model. The draft draws with a copy of the text's sampler, and so with the same random numbers. Where both models expect the same
-/// tokens, the draft also guesses randomly drawn tokens right.
+/// Guesses with a draft model. The draft draws with a copy of the text's sampler, and so with the same random numbers. Where both models expect the
+/// same tokens, the draft also guesses randomly drawn tokens right.
 pub struct Draft {
     texts: Texts,
     seconds: f64,
@@ -42,8 +42,8 @@ impl Draft {
         Ok(Draft { texts: Texts::new(draft, n_texts)?, seconds: 0.0, right: EXPECTED, has_failed: false })
     }
 
-    /// Adds the guesses. Returns when their measured time began: before the draft read the texts, or after that if a text had more than [`SHORT`]
-    /// unread tokens.
+    /// Adds the guesses. Returns the moment from which their time counts: before the draft reads the texts, or afterwards if a text has more than
+    /// [`SHORT`] unread tokens.
     fn guess(&mut self, wishes: &mut [Wish<'_>]) -> Result<Instant> {
         let mut began = Instant::now();
         let texts = &mut self.texts;
@@ -105,7 +105,7 @@ impl Proposer for Draft {
     }
 
     fn propose(&mut self, wishes: &mut [Wish<'_>]) {
-        // After a panic, no slot of a text can be trusted.
+        // A panic in `guess` leaves this set, because no slot of a text can be trusted after a panic.
         self.has_failed = true;
         let guessed = self.guess(wishes);
         self.has_failed = guessed.is_err();

@@ -40,7 +40,7 @@ struct Followed {
     reader: Reader,
     /// A fork of `reader` that has also read the last guesses, and these guesses.
     ahead: Option<(Slot, Vec<u32>)>,
-    /// A slot that began earlier in the text than `reader` and replaces it when it has caught up.
+    /// A slot that began earlier in the text than `reader`. When this slot has caught up, it replaces `reader`.
     longer: Option<Reader>,
     /// The number of tokens that `longer` may read.
     n_earned: usize,
@@ -54,8 +54,8 @@ struct IdleDraftSlot {
 }
 
 impl Texts {
-    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with attention
-    /// has KV cache blocks for two full contexts per text, because the fork shares blocks.
+    /// Opens a session of `draft` for `n_texts` texts, with three slots each: the slot that guesses, its fork and the longer slot. A draft with
+    /// attention has KV cache blocks for two full contexts per text, because the fork shares blocks.
     ///
     /// # Errors
     /// The errors of [`Session::with_idle`].
@@ -65,8 +65,8 @@ impl Texts {
         Ok(Texts { session, texts: HashMap::new(), kept: VecDeque::new() })
     }
 
-    /// Moves the slot of a text forward to the guesses that were right, and opens a slot for a new text. Adds to `work` what the slots of the text must
-    /// read before the next guess. Returns the largest possible number of guesses.
+    /// Moves the slot of a text forward to the guesses that were right, and opens a slot for a new text. Adds to `work` what the slots of the text
+    /// must read before the next guess. Returns the largest possible number of guesses.
     pub fn follow<'t>(&mut self, key: usize, tokens: &'t [u32], work: &mut Vec<(Slot, &'t [u32])>) -> Result<usize> {
         let mut followed = match self.texts.remove(&key) {
             Some(followed) => followed,
@@ -153,12 +153,12 @@ impl Texts {
         Ok(tokens.get(reader.start + self.session.n_tokens(reader.slot)?..).unwrap_or_default())
     }
 
-    /// Returns how many tokens a slot can read.
+    /// Returns how many more tokens a slot can read.
     fn room(&self, slot: Slot) -> Result<usize> {
         Ok(self.session.n_left(slot)?.unwrap_or(usize::MAX))
     }
 
-    /// Closes kept slots until a slot is free. Returns whether one is.
+    /// Closes kept slots, the oldest first, until a slot is free. Returns whether a slot is free.
     fn make_room(&mut self) -> bool {
         while self.session.n_free() == 0
             && let Some(oldest) = self.kept.pop_front()
@@ -174,7 +174,8 @@ impl Texts {
         slot.map(|slot| self.session.logits(slot)).transpose()
     }
 
-    /// Adds a guess that the draft must read before the next guess of a text. Returns the slot that must read the guess. `None` if no slot is free.
+    /// Adds a guess that the draft must read before the next guess of a text. Returns the slot that must read the guess. `None` if no slot is free or
+    /// the text is unknown.
     pub fn guessed(&mut self, key: usize, guess: u32) -> Result<Option<Slot>> {
         if self.texts.get(&key).is_some_and(|followed| followed.ahead.is_none()) && !self.make_room() {
             return Ok(None);
@@ -196,8 +197,8 @@ impl Texts {
         }
     }
 
-    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room from
-    /// running texts.
+    /// Ends a text. A recurrent draft keeps the slot that began earliest in the text. A draft with attention keeps none: its KV cache would take room
+    /// from running texts.
     pub fn forget(&mut self, key: usize) {
         let Some(Followed { mut tokens, reader, ahead, longer, .. }) = self.texts.remove(&key) else { return };
         let kept = longer.unwrap_or(reader);
@@ -236,7 +237,7 @@ mod tests {
         work.iter().map(|(_, tokens)| tokens.len()).collect()
     }
 
-    /// The logits of a draft that reads all tokens.
+    /// Returns the logits of a draft that reads all tokens.
     fn whole(texts: &Texts, tokens: &[u32]) -> Vec<f32> {
         let mut session = Session::new(texts.session.model(), 1).unwrap();
         let slot = session.open().unwrap();

@@ -43,8 +43,8 @@ pub trait Proposer: Send {
     /// Returns the value of [`Speculate`] that selects this proposer besides [`Speculate::Auto`]. `None` if only `Auto` selects it.
     fn kind(&self) -> Option<Speculate>;
 
-    /// Returns the mean time of a guess in seconds. `None` if a guess takes no noticeable time: the proposer then guesses before the number of guesses is
-    /// chosen. A proposer with a time is asked only for as many guesses as should make the text faster.
+    /// Returns the mean time of a guess in seconds. `None` if a guess takes no noticeable time: the proposer then guesses before the number of
+    /// guesses is chosen. A proposer with a time is asked only for as many guesses as should make the text faster.
     fn seconds(&self) -> Option<f64> {
         None
     }

@@ -31,7 +31,8 @@ impl Places {
         }
     }
 
-    /// Returns the place after the longest earlier occurrence of the last tokens, from 2 to [`LONGEST`] of them. Among equals, returns the latest.
+    /// Finds the longest earlier occurrence of the last 2 to [`LONGEST`] tokens, and returns the place after it. Among equally long occurrences, the
+    /// latest counts. `None` if the last two tokens do not occur earlier.
     fn find(&self, tokens: &[u32]) -> Option<usize> {
         let last = tokens.last_chunk::<2>()?;
         let mut next = self.latest.get(last).copied();

@@ -15,7 +15,7 @@ const STALE: u64 = 2000;
 const HOPED: f64 = 0.03;
 /// An estimate between two measured times is reduced to this share, so that numbers of tokens without a measurement are tried.
 const TRIED: f64 = 0.95;
-/// A guess that is less likely to be right is never checked, because errors of measurement are as large as its gain.
+/// A guess that is less likely than this to be right is never checked, because errors of measurement are as large as its gain.
 const LEAST: f64 = 0.05;
 /// Guesses are checked only if they should make a text at least this much faster. The margin covers errors of measurement.
 const GAIN: f64 = 1.02;
@@ -50,7 +50,7 @@ pub struct Base {
 /// Measured times of steps.
 #[derive(Debug, Default)]
 pub struct Pace {
-    /// The mean time in seconds of a step with `i` tokens, and the number of the step that was last measured.
+    /// At index `i`, the mean time in seconds of a step with `i` tokens, and the number of the step that was last measured.
     times: Vec<Option<(f64, u64)>>,
     n_steps: u64,
 }
@@ -69,20 +69,21 @@ impl Pace {
         }
         let mean = match self.times[n] {
             Some((mean, _)) => mean + NEW * (took.min(OUTLIER * mean) - mean),
-            // The first step of a size may compile kernels or allocate memory.
+            // The first step of a size may compile kernels or allocate memory, so its time is limited by the estimate.
             None => self.time(n).map_or(took, |hoped| took.min(OUTLIER * hoped)),
         };
         self.times[n] = Some((mean, now));
     }
 
-    /// Returns the mean or estimated time of a step with `n` tokens in seconds, but at most the time of any larger step: the first steps of a text
+    /// Returns the mean or estimated time of a step with `n` tokens in seconds, but at most the time of any larger step. The first steps of a text
     /// are often slow, and are not measured again while every step has guesses. `None` before the first measurement.
     fn time(&self, n: usize) -> Option<f64> {
         let larger = self.times.iter().skip(n + 1).flatten().map(|(time, _)| *time);
         larger.fold(self.estimate(n), |least, time| least.map(|least| least.min(time)))
     }
 
-    /// Returns the mean time of a step with `n` tokens. Estimates it from the nearest other numbers if this number was not measured.
+    /// Returns the mean time of a step with `n` tokens in seconds. If this number of tokens was not measured, estimates the time from the nearest
+    /// measured numbers.
     fn estimate(&self, n: usize) -> Option<f64> {
         let known = |i: usize| self.times.get(i).copied().flatten().map(|(time, _)| (i as f64, time));
         let mut below = (0..=n).rev().filter_map(known);
@@ -140,7 +141,8 @@ impl Pace {
     }
 }
 
-/// Returns the mean number of right guesses among `n`.
+/// Returns the mean number of right guesses among `n` successive guesses. `right` is the probability that a guess is right if all guesses before it
+/// are right.
 fn right_of(right: f64, n: usize) -> f64 {
     (1..=n as i32).map(|i| right.powi(i)).sum()
 }

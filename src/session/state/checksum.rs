@@ -22,8 +22,8 @@ impl std::fmt::Display for OtherVersion {
 
 impl std::error::Error for OtherVersion {}
 
-/// Computes the checksum of a state file: CRC-32 of the metadata, except for the checksum itself, and of the tensors. Both must be sorted by name.
-/// The order of the tensors in the file does not matter.
+/// Computes the checksum of a state file: CRC-32 of the metadata, except for the checksum itself, and of the tensors. Both must be sorted by name, so
+/// that the order in the file does not matter.
 pub fn of<'a>(metadata: &BTreeMap<String, String>, tensors: impl Iterator<Item = (&'a str, DType, &'a [usize], &'a [u8])>) -> String {
     let mut hash = Hasher::new();
     let text = |hash: &mut Hasher, text: &str| {
@@ -43,15 +43,15 @@ pub fn of<'a>(metadata: &BTreeMap<String, String>, tensors: impl Iterator<Item =
     format!("crc32:{:08x}", hash.finalize())
 }
 
-/// Checks the format version and the checksum of a state file. Files of format version 1 have no checksum, so only their numbers are checked: a number
-/// that is not finite shows damage.
+/// Checks the format version and the checksum of a state file. Files of format version 1 have no checksum, so only their numbers are checked: a
+/// number that is not finite shows damage.
 ///
 /// # Errors
 /// `File` if the file is damaged, or its format version is unsupported.
 pub fn check(tensors: &Tensors<'_>, metadata: &BTreeMap<String, String>) -> Result<()> {
     let version = metadata.get("format_version").map(String::as_str);
-    // The checksum comes first: a damaged digit of the version must not look like a file of a newer wingbeat. A newer version may have another kind of
-    // checksum.
+    // The checksum comes first: a damaged digit of the version must not look like a file of a newer wingbeat. A newer version may have another kind
+    // of checksum.
     let is_known = matches!(version, Some(WITHOUT_CHECKSUM | FORMAT_VERSION));
     if let Some(expected) = metadata.get(CHECKSUM).filter(|checksum| is_known || checksum.starts_with("crc32:")) {
         let found = of(metadata, tensors.iter().map(|(name, (dtype, shape, bytes))| (name.as_str(), *dtype, shape.as_slice(), *bytes)));

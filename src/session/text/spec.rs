@@ -1,4 +1,4 @@
-//! The settings of one text: its tokens, its sampler, its limits, its rules, and what is kept and reported of it.
+//! The settings of one text: its tokens, its sampler, its limits, its rules, and the data to keep and to report.
 
 use crate::constrain::Constraint;
 use crate::sample::{Sampler, Sampling};
@@ -31,7 +31,8 @@ impl Limits {
 /// for a text with a processor.
 pub type Processor = Box<dyn FnMut(&[u32], &mut [f32]) + Send>;
 
-/// One text, checked: tokens, sampler, limits, rules, speculation, and what is kept and reported. A [`Batcher`](super::super::Batcher) runs it.
+/// The settings of one text: tokens, sampler, limits, rules, speculation, and the data to keep and to report. A [`Batcher`](super::super::Batcher)
+/// runs the text.
 pub struct TextSpec {
     /// Token ids of the prompt. May be empty if the slot `from` has logits.
     pub prompt: Arc<[u32]>,
@@ -43,8 +44,8 @@ pub struct TextSpec {
     pub processor: Option<Processor>,
     /// Restricts the text to tokens that the constraint allows, by a grammar for example. The constraint applies after the processor, which therefore
     /// cannot allow a forbidden token. Penalties, biases and bans apply among the allowed tokens. The sampler's guard
-    /// ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token here. A stop id is allowed where the text may end. The text ends if no
-    /// further token is allowed, and at stop texts. While a text with a constraint runs, the host samples for all texts.
+    /// ([`Sampling::guard`](crate::sample::Sampling::guard)) chooses no token of a constrained text. A stop id is allowed where the text may end. The
+    /// text ends if no further token is allowed, and at stop texts. While a text with a constraint runs, the host samples for all texts.
     pub constraint: Option<Box<dyn Constraint>>,
     /// An open slot with the sequence that the text continues. The text runs in a fork of this slot. `None` begins with an empty sequence.
     pub from: Option<Slot>,
@@ -81,8 +82,8 @@ pub struct TextSpec {
 /// Slots and bytes of a text that are kept for the caller.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Keeps {
-    /// Positions in the prompt, in any order, as numbers of prompt tokens. When the text's slot has read that many prompt tokens, it is forked for the
-    /// caller, if another slot is free.
+    /// Positions in the prompt, in any order, as numbers of prompt tokens. When the text's slot has read that many prompt tokens, it is forked for
+    /// the caller, if another slot is free.
     pub at: Vec<usize>,
     /// True if the text's slot is kept for the caller when the text has ended.
     pub end: bool,
@@ -99,7 +100,7 @@ pub struct Keeps {
 /// A slot that was kept for the caller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KeptSlot {
-    /// The text.
+    /// The id of the text.
     pub id: TextId,
     /// The slot, which the caller must close.
     pub slot: Slot,
