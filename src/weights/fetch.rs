@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 /// The number of bytes at the beginning of a file that show its format.
 const MAGIC_BYTES: u64 = 16;
-/// The size of the largest file beside the weights that is read, in bytes: a vocabulary, a configuration or an index.
+/// The maximum size of a file beside the weights, in bytes: a vocabulary, a configuration or an index. Larger files are not read.
 const MAX_SIDE_BYTES: u64 = 64 << 20;
 
 impl Checkpoint {
-    /// Reads the headers of the checkpoints among `files`, and all bytes of the small files beside them. Leaves out other large files. If `main` is the
-    /// name of a single checkpoint file, the other checkpoints are left out.
+    /// Reads the headers of the checkpoints among `files`, and all bytes of the small files beside them. Leaves out other large files. If `main` is
+    /// the name of a single checkpoint file, the other checkpoints are left out.
     ///
     /// # Errors
     ///

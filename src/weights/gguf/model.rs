@@ -8,7 +8,8 @@ use crate::weights::Checkpoint;
 pub struct GgufModel {
     /// The value of `general.architecture`.
     pub architecture: &'static str,
-    /// The value of `general.basename`, by which readers distinguish models of one architecture. `None` if the architecture has one kind of models.
+    /// The value of `general.basename`, by which readers distinguish models of one architecture. `None` if the architecture has only one kind of
+    /// models.
     pub basename: Option<&'static str>,
     /// The model's sizes and constants. In the file, the architecture and a dot come before each key.
     pub sizes: Vec<(&'static str, GgufValue)>,

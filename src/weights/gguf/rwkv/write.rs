@@ -10,7 +10,7 @@ use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP
 const CONTEXT: usize = 1 << 20;
 /// llama.cpp's ε of the group norm. Files cannot set another value.
 const GROUP_NORM: f32 = 64e-5;
-/// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the others with the type of the large matrices.
+/// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the other low-rank matrices with the type of the large matrices.
 const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2"];
 
 /// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order w, k, v, r, g.
@@ -54,8 +54,8 @@ impl RwkvVersion {
         IN_QWEN.contains(&self.architecture)
     }
 
-    /// Returns the tensors of the file that contain or begin with the official tensor `official`. The list is empty for a tensor that the model does
-    /// not use, and for the later parts of a fused tensor.
+    /// Returns the tensors of the file that are made from the official tensor `official`. The first part of a fused tensor returns the whole fused
+    /// tensor. The list is empty for the later parts, and for a tensor that the model does not use.
     fn of(&self, official: &str, input: &Checkpoint) -> Result<Vec<GgufTensor>> {
         let Some(shape) = input.shape(official) else { return Ok(vec![]) };
         let len: usize = shape.iter().product();
@@ -85,7 +85,7 @@ impl RwkvVersion {
             Vector => (vec![len], false, Precision::Single),
             Swapped if SINGLE.contains(stem) => (swapped(&shape), true, Precision::Single),
             Swapped => (swapped(&shape), true, Precision::Float),
-            // RWKV-7 has its bonus r_k as one vector.
+            // Files of RWKV-7 store the bonus r_k as one vector.
             Heads if self.unused.is_empty() => (shape, false, Precision::Single),
             Heads => (vec![len], false, Precision::Single),
         };
