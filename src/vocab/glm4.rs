@@ -123,7 +123,7 @@ impl Glm4Vocab {
     ///
     /// # Errors
     ///
-    /// `File` if an id or a token occurs twice, if a single byte is not a token, if an id is too large, or if a token is too long.
+    /// `File` if an id or a token occurs twice, or if a single byte is not a token. `File` if an id is too large or a token too long.
     pub(super) fn from_tokens<'a>(tokens: &[(u32, Vec<u8>)], special: impl Iterator<Item = (u32, &'a str, bool)>) -> Result<Self> {
         let mut glm4 = Glm4Vocab::empty();
         for (id, token) in tokens {

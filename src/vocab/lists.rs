@@ -53,8 +53,9 @@ const QWEN2_PATTERN: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Vocab {
-    /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and with
-    /// the patterns of GPT-2 and Qwen2. It finds control tokens only with these two patterns, and not if ChatML's `<|im_start|>` is one of them.
+    /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and
+    /// with the patterns of GPT-2 and Qwen2. It finds control tokens only with these two patterns, and not if ChatML's `<|im_start|>` is a control
+    /// token.
     ///
     /// # Errors
     /// `File` if the kind or the splitting rule is unknown, or if a token is damaged or too long. Also `File` if a merge needs a missing token.
@@ -103,8 +104,8 @@ impl<'a> Lists<'a> {
         (0..).zip(self.tokens.iter().zip(self.types)).filter(move |(_, (_, kind))| **kind == wanted).map(|(id, (text, _))| (id, *text))
     }
 
-    /// Returns the normal tokens of a byte-level BPE with their ids. Fails if a token is not written with one character per byte, as in GPT-2's
-    /// files.
+    /// Returns the normal tokens of a byte-level BPE with their ids. Fails if a token is empty, or not written with one character per byte as in
+    /// GPT-2's files.
     fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let bytes = |(id, text): (u32, &str)| {
             let token = byte_chars::spelt(text).filter(|token| !token.is_empty());

@@ -93,7 +93,7 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(EscapeValue, &str)> {
     Some((value, rest))
 }
 
-/// Reads exactly `n` digits. Returns the value of the digits and the text after the digits. Returns `None` if a character is not a digit.
+/// Reads exactly `n` digits. Returns the value of the digits and the text after the digits. Returns `None` if fewer than `n` digits follow.
 fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
     let head = s.get(..n)?;
     let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix also accepts a sign

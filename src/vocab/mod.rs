@@ -183,8 +183,8 @@ impl Vocab {
         Self::find_noting(path).map(|(vocab, _)| vocab)
     }
 
-    /// Opens a vocabulary as [`find`](Self::find) does. Also returns a note for the user if `path` is a file of the World vocabulary, because World
-    /// is built in and needs no file.
+    /// Opens a vocabulary as [`find`](Self::find) does. Also returns a note for the user if `path` is a file of the World vocabulary: World is built
+    /// in and needs no file.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).

@@ -46,7 +46,7 @@ fn unused(id: usize) -> String {
     format!("[PAD{id}]")
 }
 
-/// Returns the lists of a vocabulary with greedy longest match. An id 0 without a token is written as `<s>`, which ends the texts of RWKV models.
+/// Returns the lists of a vocabulary with greedy longest match. If id 0 has no token, it is written as `<s>`, which ends the texts of RWKV models.
 pub(super) fn rwkv(table: &TokenTable) -> OwnedLists {
     let entry = |id: u32| match (id, table.token(id)) {
         (0, b"") => ("<s>".to_string(), CONTROL),

@@ -74,7 +74,7 @@ pub(super) fn members(file: Image<'_>) -> Result<BTreeMap<String, Range<usize>>>
 
 /// How many bytes at the end of an archive are searched for the end record: a comment of 64 KiB, and the records.
 const END_BYTES: u64 = (64 << 10) + 1024;
-/// The bytes that are read of a local header in addition to its name: the fixed fields, and the padding that torch adds to align the elements.
+/// The number of bytes to read for a local header, in addition to the name: the fixed fields, and the padding that torch adds to align the elements.
 const HEADER_BYTES: u64 = 30 + 512;
 
 /// Returns the byte ranges of an archive that [`members`] reads. If the name of a member ends with one of `whole`, its range includes its content.

@@ -32,8 +32,8 @@ pub struct CodedTensors<'a> {
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
     /// The type to which floating-point tensors are converted. Integers keep their type. With `None`, F32, F16 and BF16 stay as they are, and
-    /// quantised matrices and GGUF blocks become F16. In web-rwkv's layout and in GGUF files, `None` means F16. GGUF files always have the tensors
-    /// in F32 that llama.cpp needs as F32.
+    /// quantised matrices and GGUF blocks become F16. In web-rwkv's layout and in GGUF files, `None` means F16. Tensors that llama.cpp needs as F32
+    /// are always F32 in GGUF files.
     pub dtype: Option<DType>,
     /// The layout of the written files.
     pub layout: Layout,
@@ -115,8 +115,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official | Layout::HuggingFace if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // By default, F16 replaces the block formats of GGUF files, which cannot be written. In web-rwkv's layout, the default is F16 for all
-            // tensors, because web-rwkv reads F16.
+            // Safetensors files cannot have the block formats of GGUF files, so F16 replaces these formats by default. In web-rwkv's layout, the
+            // default is F16 for all tensors, because web-rwkv reads F16.
             _ => dtype.unwrap_or(DType::F16),
         };
         let hf_name = if layout == Layout::HuggingFace { hf_folder::name_of(name)? } else { None };

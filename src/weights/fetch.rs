@@ -61,7 +61,8 @@ impl Checkpoint {
         Ok(FetchedTensors { checkpoint: self.clone(), tensors })
     }
 
-    /// Reads `n` elements of each tensor, from element `at` on: `(name, at, n)`. Reads as few bytes as the tensor's format allows.
+    /// Reads parts of tensors. An entry `(name, at, n)` of `wanted` stands for `n` elements of a tensor, from element `at` on. Reads as few bytes as
+    /// the tensor's format allows.
     ///
     /// # Errors
     ///
@@ -88,7 +89,8 @@ impl Checkpoint {
     }
 }
 
-/// Returns the ranges of a file that must be in memory before its tensors are read, or `None` if the file is left out.
+/// Returns the ranges of a file that must be in memory before its tensors are read, or `None` if the file is left out. `is_other` is true for a
+/// checkpoint other than the main one.
 fn needed(parts: &Parts, is_other: bool) -> Result<Option<Vec<Range<u64>>>> {
     let (head, bytes) = (parts.head(), parts.size);
     let begin = |n: u64| Ok(Some(vec![0..n]));
@@ -164,7 +166,7 @@ mod tests {
     use crate::tensor::DType;
     use std::sync::Mutex;
 
-    /// A file in memory that counts what is read.
+    /// A file in memory that records the ranges that are read.
     struct Counted(Vec<u8>, Arc<Mutex<Vec<Range<u64>>>>);
 
     impl ReadRanges for Counted {

@@ -202,7 +202,7 @@ impl Lora {
         Ok(Lora { file, pairs, trained, n_pairs: done.iter().filter(|rows| **rows > 0).count() })
     }
 
-    /// Returns the number of matrices that the adapter changes by a low-rank pair.
+    /// Returns the number of low-rank pairs that change the model. A pair for a joint matrix of queries, keys and values counts once.
     pub fn n_pairs(&self) -> usize {
         self.n_pairs
     }

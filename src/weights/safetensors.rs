@@ -21,7 +21,7 @@ const STATE_KEY: &[u8] = b"\"weights_hash\"";
 /// Returns how many bytes at the beginning of a file are needed to read its header. `head` has the first bytes of the file.
 pub(super) fn header_bytes(head: &[u8]) -> u64 {
     let length = head.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
-    // `parse` refuses a longer header
+    // a header above the limit is not read, because `parse` refuses it
     8 + if length > MAX_HEADER_BYTES { 0 } else { length }
 }
 

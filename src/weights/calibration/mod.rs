@@ -39,7 +39,7 @@ pub struct Calibration {
     pub chunk_size: u32,
 }
 
-/// Sums over the inputs of a tensor with one matrix, or with several of the same size.
+/// Sums over the inputs of a tensor with one matrix, or with several matrices of the same size.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColumnSums {
     /// The sum of the squares of each input, `[matrices, columns]`.

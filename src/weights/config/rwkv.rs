@@ -107,7 +107,7 @@ impl ModelConfig for RwkvConfig {
 
 impl RwkvConfig {
     /// Returns the metadata of a model in the body of Qwen2. `num_attention_heads` counts the heads of the original Qwen2. The time mix of a QRWKV-6
-    /// has the same number of heads, so its width divided by this number is the head size.
+    /// has the same number of heads. So the head size is the number of rows of its receptance matrix, divided by this number.
     fn in_qwen(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         let mut metadata = BTreeMap::new();
         if let Some(eps) = self.rms_norm_eps {

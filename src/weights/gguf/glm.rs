@@ -83,7 +83,7 @@ pub(super) fn add_tied_head(tensors: &mut Vec<LocatedTensor>) {
     tensors.extend(head);
 }
 
-/// Returns the canonical tensors for a tensor of the file: three for a fused one, an empty list for the table of rotary frequencies. An unknown
+/// Returns the canonical tensors for a tensor of the file: three for a fused tensor, an empty list for the table of rotary frequencies. An unknown
 /// tensor keeps its name.
 fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<LocatedTensor>> {
     if t.name == "rope_freqs.weight" {

@@ -152,8 +152,8 @@ impl RwkvMetadata {
         Ok(RwkvMetadata { version, head_size, rescale_every })
     }
 
-    /// Returns the official tensors for a tensor of the file: several for a fused one, an empty list for an unused one. An unknown tensor keeps
-    /// its name.
+    /// Returns the official tensors for a tensor of the file: several for a fused tensor, an empty list for an unused tensor. An unknown tensor
+    /// keeps its name.
     pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<LocatedTensor>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);

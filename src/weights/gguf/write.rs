@@ -27,8 +27,8 @@ pub struct GgufContent {
     /// The formats of matrices that are written in blocks, by canonical name. A matrix whose rows are not whole blocks stays a float, and so do
     /// vectors and low-rank matrices, as in `llama-quantize`.
     pub formats: BTreeMap<String, &'static dyn Format>,
-    /// The importance of each column, by the matrix's canonical name. While the matrix is encoded, it multiplies the squared errors of the column.
-    /// Without an entry, all weights of a matrix count alike.
+    /// The importance of each column, by the matrix's canonical name. While the matrix is encoded, the squared errors of a column are multiplied by
+    /// its importance. Without an entry, all weights of a matrix count alike.
     pub importance: BTreeMap<String, Arc<[f32]>>,
 }
 

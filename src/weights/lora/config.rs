@@ -1,7 +1,7 @@
 //! PEFT's `adapter_config.json`: the scale of each low-rank pair, and the kind of the adapter.
 //!
 //! The scale of a pair is alpha / r, or alpha / √r with `use_rslora`. `rank_pattern` and `alpha_pattern` set r and alpha of single modules. Their
-//! keys are regular expressions. The first key that matches a module's name, or its end after a dot, counts.
+//! keys are regular expressions. The first key that matches counts. A key matches a whole module name, or the end of the name after a dot.
 //!
 //! Some keys only describe the training, such as `target_modules`, `bias` and `modules_to_save`: the file's tensors show what was trained.
 //! `fan_in_fan_out` describes how a base model stores its matrices, and does not change the pairs.

@@ -88,8 +88,8 @@ pub(super) fn split(name: &str) -> Option<(&str, Part, Form)> {
     found.map(|(module, part, form)| (without_prefix(module.strip_suffix(".weight").unwrap_or(module)), part, form))
 }
 
-/// Converts the name of a fully trained tensor in the adapter to the name of the tensor that it replaces, in the model from which the adapter was
-/// trained.
+/// Returns the name of the tensor that a fully trained tensor replaces, as the model on which the adapter was trained names it. `name` is the name
+/// in the adapter.
 pub(super) fn whole(name: &str) -> String {
     let name = without_prefix(name);
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
@@ -120,7 +120,7 @@ pub(super) fn matrix(module: &str, shape: [usize; 2]) -> Result<LocatedTensor> {
 
 /// A tensor that the adapter changes, under its name in the model.
 pub(super) struct Target {
-    /// The index of the tensor in the list for [`targets`].
+    /// The index of the tensor in the argument `changed` of [`targets`].
     pub index: usize,
     pub name: String,
     pub slot: TensorSlot,
@@ -161,7 +161,7 @@ fn official(name: &str, model: &Checkpoint) -> String {
     other.filter(|other| model.shape(other).is_some()).unwrap_or_else(|| name.to_string())
 }
 
-/// Returns L and R, whose product L·R changes the matrix of a module in its own orientation. `a` and `b` are the names of A and B.
+/// Returns L and R, whose product L·R changes the matrix of a module in the module's orientation. `a` and `b` are the names of A and B.
 pub(super) fn factors(a: &str, b: &str, form: Form) -> (Factor, Factor) {
     let of = |name: &str, is_transposed| Factor { name: name.to_string(), is_transposed };
     match form {

@@ -6,7 +6,7 @@ use super::{Heads, IN_QWEN, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, layer_of, lerp_indices};
 
-/// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this one.
+/// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this number.
 const CONTEXT: usize = 1 << 20;
 /// llama.cpp's ε of the group norm. Files cannot set another value.
 const GROUP_NORM: f32 = 64e-5;
@@ -16,7 +16,7 @@ const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "t
 /// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order w, k, v, r, g.
 const LERPS: [&str; 2] = ["time_mix_w1", "time_mix_w2"];
 
-/// Describes a checkpoint of one of these models.
+/// Describes a checkpoint of an RWKV-6, RWKV-7, ARWKV-7 or QRWKV-6.
 ///
 /// # Errors
 ///
@@ -105,7 +105,7 @@ impl RwkvVersion {
         Ok(dummy.into_iter().chain([tensor(stem)]).collect())
     }
 
-    /// Returns the fused tensor of a block's lerp vectors of `width` numbers. The last vectors of the list may be missing in the model.
+    /// Returns the fused tensor of a block's lerp vectors of `width` numbers. The model may lack the last vectors of the field `fused`.
     fn fused(&self, block: usize, width: usize, input: &Checkpoint) -> Result<GgufTensor> {
         let sources: Vec<String> = self.fused.iter().map(|name| format!("blocks.{block}.{name}")).collect();
         // Files of ARWKV-7 have x_g also without a gate, but llama.cpp then expects five vectors.
