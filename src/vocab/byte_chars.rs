@@ -1,6 +1,6 @@
 //! The characters that byte-level BPE files use for bytes, as in GPT-2.
 //!
-//! A byte that is printable in Latin-1 is written as its Latin-1 character. The other 68 bytes are written as the characters from U+0100 on, in
+//! A byte that is a visible Latin-1 character is written as this character. The other 68 bytes are written as the characters from U+0100 on, in
 //! order: a space is `Ġ`, a newline `Ċ`.
 
 /// Returns the character that represents a byte in the files of byte-level BPE vocabularies, as in GPT-2.

@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// The result of `choose`.
+/// The result of [`choose`].
 #[derive(Debug, Clone)]
 pub enum Choice {
     /// The vocabulary of the model.
@@ -74,7 +74,7 @@ const FAMILIES: &[VocabFamily] = &[
     VocabFamily {
         name: "GLM-4.7",
         n_vocab: &[154880],
-        // The last special token that ends a text has the id 154829.
+        // A complete file contains the id 154829, the last special token that ends a text.
         max_id: 154829..=154879,
         files: &["tokenizer.json"],
         origin: "https://huggingface.co/zai-org/GLM-4.7-Flash/resolve/main/tokenizer.json",
@@ -131,8 +131,9 @@ pub fn choose(n_vocab: usize, folder: Option<&Path>) -> Choice {
     }
 }
 
-/// Creates the vocabulary that is stored in the model's own file. If its tokens equal World's, returns the embedded World vocabulary instead. The
-/// `String` is a note for the user if an RWKV model has as many embeddings as World models, but other tokens.
+/// Creates the vocabulary that is stored in the model's own file. Returns the embedded World vocabulary instead if an RWKV model's tokens equal
+/// World's. The `String` is a note for the user if an RWKV model has as many embeddings as World models, but other tokens. Without the feature
+/// `embedded-model`, the note is `None`.
 ///
 /// # Errors
 /// `File` if the lists are damaged or of an unsupported kind, or if an id has no embedding.

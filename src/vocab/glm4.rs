@@ -2,7 +2,7 @@
 //! lists of a GGUF file.
 //!
 //! The rank of a token is its id. Special tokens are never found in text, so user text cannot become a special token: a chat template gets their ids
-//! by name. This module must stay independent of templates and stop ids.
+//! by name. Templates and stop ids are in other modules.
 
 mod json;
 mod lines;
@@ -26,7 +26,7 @@ const N_RANKS: usize = 151_329;
 /// The number of tokens in GLM-Edge's file, without special tokens. The special tokens are the same as in GLM-4, in the same order.
 const N_RANKS_EDGE: usize = 59_246;
 
-/// GLM-4's special tokens, in the order of their ids. The id of the first special token follows the id of the last other token.
+/// GLM-4's special tokens, in the order of their ids. Their ids follow the ids of the ordinary tokens.
 pub const SPECIAL: [&str; 14] = [
     "<|endoftext|>",
     "[MASK]",
@@ -47,7 +47,7 @@ pub const SPECIAL: [&str; 14] = [
 pub(super) struct Glm4Vocab {
     table: TokenTable,
     ranks: Ranks,
-    /// The ids of the special tokens.
+    /// The id of each special token, by its text.
     special: HashMap<String, u32>,
     /// The file's `ignore_merges`: true if a piece that is itself a token becomes this token without merges. (Pieces are the parts of a text that are
     /// merged separately.)
@@ -123,7 +123,7 @@ impl Glm4Vocab {
     ///
     /// # Errors
     ///
-    /// `File` if an id or a token occurs twice, if a single byte is not a token, or if a token is too long.
+    /// `File` if an id or a token occurs twice, or if a single byte is not a token. `File` if an id is too large or a token too long.
     pub(super) fn from_tokens<'a>(tokens: &[(u32, Vec<u8>)], special: impl Iterator<Item = (u32, &'a str, bool)>) -> Result<Self> {
         let mut glm4 = Glm4Vocab::empty();
         for (id, token) in tokens {
@@ -162,7 +162,7 @@ impl Glm4Vocab {
     }
 }
 
-/// Returns the bytes of ranks 0 to 255, in GPT-2's order: first the bytes that are printable in Latin-1, then the other bytes.
+/// Returns the bytes of ranks 0 to 255, in GPT-2's order: first the bytes that are visible Latin-1 characters, then the other bytes.
 fn byte_order() -> Vec<u8> {
     let mut bytes: Vec<u8> = (0..=u8::MAX).collect();
     bytes.sort_by_key(|&byte| byte_chars::char(byte));

@@ -26,7 +26,7 @@ const MAX_ADDED_BYTES: usize = 1 << 18;
 /// The limit on the bytes of a text. The `tokenizers` crate takes 225 bytes of memory for each byte of the text.
 const MAX_TEXT_BYTES: usize = 32 << 20;
 
-/// The special tokens by which the vocabularies of models with ChatML and of GLM-4.7 are recognised.
+/// Special tokens that identify a vocabulary: `<|im_start|>` the vocabulary of a model with ChatML, `[gMASK]` the vocabulary of GLM-4.7.
 const CHATML: &str = "<|im_start|>";
 const GLM: &str = "[gMASK]";
 
@@ -39,7 +39,8 @@ pub(super) struct HuggingFace {
     kind: TokenKind,
     /// The texts and ids of the special tokens. They have no bytes in `table`, except tokens that GLM's file does not call special (`<think>`).
     marks: Vec<(String, u32)>,
-    /// True if `encode` finds no special token in a text. Chat models with ChatML and GLM-4.7 have such vocabularies: only their template writes special tokens.
+    /// True if `encode` finds no special token in a text. Chat models with ChatML and GLM-4.7 have such vocabularies: only their template writes
+    /// special tokens.
     keeps_apart: bool,
 }
 
@@ -114,7 +115,7 @@ pub(super) fn build(mut file: TokenizerJson) -> Result<Arc<dyn Scheme>> {
     add(&mut tokenizer, file.added_tokens)?;
     let keeps_apart = is_glm || marks.iter().any(|(text, _)| text == CHATML);
     tokenizer.set_encode_special_tokens(keeps_apart);
-    // Qwen's pattern keeps two newlines together, also before a letter. GPT-2's pattern takes them apart.
+    // Qwen's pattern keeps two newlines together, also before a letter. GPT-2's pattern splits them.
     if let TokenKind::Bytes { newlines, .. } = &mut kind
         && let Some([_, two]) = *newlines
         && tokenizer.encode_fast("\n\nx", false).is_ok_and(|found| found.get_ids().first() == Some(&two))
@@ -267,8 +268,8 @@ impl Scheme for HuggingFace {
         Ok(encoding.get_ids().to_vec())
     }
 
-    /// Converts a prompt to ids. A "\n\n" at its end becomes two tokens "\n", as inside a text, where the pattern splits "\n\nX" in this way. Only at
-    /// the very end of a text would "\n\n" be one token, and models have never seen this token before a reply.
+    /// Converts a prompt to ids. Inside a text, the pattern splits "\n\nX", so each "\n" is a token. Only at the very end of a text would "\n\n" be
+    /// one token. Models have rarely seen this token before a reply, so it is replaced by two tokens "\n".
     fn encode_prompt(&self, text: &[u8]) -> Result<Vec<u32>> {
         let mut ids = self.encode(text)?;
         if let TokenKind::Bytes { newlines: Some([one, two]), .. } = self.kind
@@ -301,7 +302,7 @@ impl Scheme for HuggingFace {
         bytes
     }
 
-    /// Returns the lists of GLM-4.7's vocabulary, whose ids are the ranks of the merges, as in GLM-4. Other vocabularies are not written.
+    /// Returns the lists of GLM-4.7's vocabulary, whose ids are the ranks of the merges, as in GLM-4. Returns `None` for other vocabularies.
     fn lists(&self) -> Option<OwnedLists> {
         let ModelWrapper::BPE(model) = self.tokenizer.get_model() else { return None };
         let specials = self.marks();

@@ -1,7 +1,7 @@
 //! Vocabularies from lists of tokens, types and merges, as GGUF files have them.
 //!
 //! The supported kinds are `rwkv` (greedy longest match), `gpt2` (byte-level BPE) with the splitting rules of GPT-NeoX, GLM and Qwen2, and `llama`
-//! (SentencePiece). This module must stay independent of files.
+//! (SentencePiece). The lists are plain slices, because `vocab` must not import `weights`, which reads GGUF files.
 
 #[cfg(test)]
 mod tests;
@@ -53,11 +53,12 @@ const QWEN2_PATTERN: &str =
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 
 impl Vocab {
-    /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and with
-    /// the patterns of GPT-2 and Qwen2. It finds control tokens only with these two patterns, and not if ChatML's `<|im_start|>` is one of them.
+    /// Creates a vocabulary from lists. [`encode`](Self::encode) finds every normal token in text. It finds user-defined tokens with `llama` and
+    /// with the patterns of GPT-2 and Qwen2. It finds control tokens only with these two patterns, and not if ChatML's `<|im_start|>` is a control
+    /// token.
     ///
     /// # Errors
-    /// `File` if the kind or the splitting rule is unknown, if a token is damaged or too long, or if a merge needs a missing token.
+    /// `File` if the kind or the splitting rule is unknown, or if a token is damaged or too long. Also `File` if a merge needs a missing token.
     pub(crate) fn from_lists(lists: &Lists) -> Result<Vocab> {
         let unknown = |what: &str, found: &str, known: &str| {
             let e = Error::file(format!("unsupported {what} {:?}, expected {known}", short(found, 40)));
@@ -103,8 +104,8 @@ impl<'a> Lists<'a> {
         (0..).zip(self.tokens.iter().zip(self.types)).filter(move |(_, (_, kind))| **kind == wanted).map(|(id, (text, _))| (id, *text))
     }
 
-    /// Returns the normal tokens of a byte-level BPE with their ids. Fails if a token is not written with one character per byte, as in GPT-2's
-    /// files.
+    /// Returns the normal tokens of a byte-level BPE with their ids. Fails if a token is empty, or not written with one character per byte as in
+    /// GPT-2's files.
     fn spelt(&self) -> Result<Vec<(u32, Vec<u8>)>> {
         let bytes = |(id, text): (u32, &str)| {
             let token = byte_chars::spelt(text).filter(|token| !token.is_empty());
@@ -130,8 +131,8 @@ fn rwkv(lists: &Lists) -> Result<Rwkv> {
     Ok(Rwkv::new(table, &entries))
 }
 
-/// Returns the bytes of a token in the notation of llama.cpp, with the escapes `\t`, `\n`, `\r` and `\xHH`. Any other character after a
-/// backslash is kept, without the backslash. Returns `None` if an escape is incomplete.
+/// Returns the bytes of a token in the notation of llama.cpp, with the escapes `\t`, `\n`, `\r` and `\xHH`. Any other character after a backslash is
+/// kept, without the backslash. Returns `None` if an escape is incomplete or `HH` is not hexadecimal.
 fn unescape(text: &str) -> Option<Vec<u8>> {
     let mut token = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -154,7 +155,7 @@ fn unescape(text: &str) -> Option<Vec<u8>> {
     Some(token)
 }
 
-/// Creates GLM's vocabulary. The ids are the ranks, and the ranks determine the merges. So the list of merges is not read.
+/// Creates GLM's vocabulary. The list of merges is not read: the ids are the ranks, and the ranks determine the merges.
 fn glm(lists: &Lists) -> Result<Glm4Vocab> {
     let special = lists.of_type(CONTROL).map(|(id, text)| (id, text, false));
     let shown = lists.of_type(USER_DEFINED).map(|(id, text)| (id, text, true));

@@ -1,7 +1,7 @@
 //! Reads Python's string and bytes literals, in which vocabulary files write their tokens. Prompt files and tool calls use the same escapes.
 //!
 //! `'é'` and `"it's"` are text and become UTF-8; `b'\xe2\x80'` is raw bytes. An escape that Python does not know (`\d`) is an error in a vocabulary,
-//! because only damage can produce it. This module must stay independent of ids and lines.
+//! because only damage can produce it. Ids and lines are left to the callers, because only vocabulary files have them.
 
 /// Appends the bytes of the literal `source` to `out`. The error is the end of a sentence that begins with "the token with id N".
 pub(super) fn append(source: &str, out: &mut Vec<u8>) -> Result<(), String> {
@@ -65,8 +65,8 @@ enum EscapeValue {
     Char(char),
 }
 
-/// Reads the text after a backslash. Returns the value of the escape and the text after the escape, or `None` if this kind of literal has no such
-/// escape.
+/// Reads the text after a backslash. Returns the value of the escape and the text after the escape. Returns `None` if this kind of literal has no
+/// such escape, or if the value is out of range.
 fn unescape(escape: &str, is_bytes: bool) -> Option<(EscapeValue, &str)> {
     let first = escape.chars().next()?;
     let rest = &escape[first.len_utf8()..];
@@ -93,7 +93,7 @@ fn unescape(escape: &str, is_bytes: bool) -> Option<(EscapeValue, &str)> {
     Some((value, rest))
 }
 
-/// Reads exactly `n` digits. Returns the value of the digits and the text after the digits. Returns `None` if a character is not a digit.
+/// Reads exactly `n` digits. Returns the value of the digits and the text after the digits. Returns `None` if fewer than `n` digits follow.
 fn digits(s: &str, n: usize, radix: u32) -> Option<(u32, &str)> {
     let head = s.get(..n)?;
     let all_digits = head.chars().all(|c| c.is_digit(radix)); // from_str_radix also accepts a sign

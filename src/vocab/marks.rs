@@ -18,8 +18,8 @@ impl Vocab {
         self.encode_cut(text, &[])
     }
 
-    /// Converts a prompt to ids as [`encode_prompt`](Self::encode_prompt) does, but the texts of special tokens become these tokens. A prompt that
-    /// itself begins with the tokens that begin every prompt, such as GLM-4's `[gMASK]<sop>`, gets them once.
+    /// Converts a prompt to ids as [`encode_prompt`](Self::encode_prompt) does, but the texts of special tokens become these tokens. The tokens that
+    /// begin every prompt, such as GLM-4's `[gMASK]<sop>`, are added only if the prompt does not already begin with them.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).
@@ -42,8 +42,8 @@ impl Vocab {
         if ids.starts_with(&start) { ids } else { [start, ids].concat() }
     }
 
-    /// Converts text to ids as [`encode_marked`](Self::encode_marked) does. After each of the special tokens `before_lines`, the first line is encoded
-    /// alone: the built-in templates of GLM-4 put the name of a tool there.
+    /// Converts text to ids as [`encode_marked`](Self::encode_marked) does. After each of the special tokens `before_lines`, the first line is
+    /// encoded alone: the built-in templates of GLM-4 put the name of a tool there.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).
@@ -58,7 +58,7 @@ impl Vocab {
             Ok::<(), Error>(())
         };
         while at < text.len() {
-            // ChatGLM3's `sop` is a special token only directly after `[gMASK]`, because words contain it, too.
+            // ChatGLM3's `sop` is a special token only directly after `[gMASK]`, because `sop` also occurs inside words.
             let is_here = |mark: &str| text[at..].starts_with(mark.as_bytes()) && (mark != "sop" || at == begin && last == "[gMASK]");
             let longest = marks.iter().filter(|(mark, _)| is_here(mark)).max_by_key(|(mark, _)| mark.len());
             let Some((mark, id)) = longest else {
@@ -74,7 +74,7 @@ impl Vocab {
         Ok(ids)
     }
 
-    /// Returns the bytes of one id as [`token`](Self::token) does, and the text of a special token.
+    /// Returns the bytes of one id as [`token`](Self::token) does. For a special token without bytes, returns its text.
     pub fn token_marked(&self, id: u32) -> &[u8] {
         match self.token(id) {
             [] => self.scheme.marks().into_iter().find(|(_, special)| *special == id).map_or(&[], |(mark, _)| mark.as_bytes()),

@@ -1,8 +1,8 @@
 //! Vocabularies convert text to token ids and back. Two filters for generated text are here, too: a UTF-8 decoder and the search for stop
 //! texts.
 //!
-//! A token is a sequence of bytes, which may begin or end within a character. This module must not know sampling, and needs from a model
-//! only the number of embeddings. The model's family determines which id ends a text.
+//! A token is a sequence of bytes, which may begin or end within a character. Sampling is in another module. Of a model, only the number of
+//! embeddings is needed here. The model's family determines which id ends a text.
 
 mod byte_chars;
 pub(crate) mod choose;
@@ -47,7 +47,7 @@ pub(crate) mod testing {
         Vocab::parse(tests::full_file().as_bytes()).expect("a made-up file parses")
     }
 
-    /// Returns the names and contents of small vocabulary files. The last file is too short for GLM-4.
+    /// Returns the names and contents of small vocabulary files. `Vocab::parse` refuses the last file, because it has fewer tokens than GLM-4.
     pub fn files() -> [(&'static str, Vec<u8>); 3] {
         use super::huggingface::tests::{WORDS, small_bpe};
         [
@@ -88,7 +88,7 @@ const MAX_FILE_BYTES: u64 = 16 << 20;
 /// The maximum size of a `tokenizer.json` in bytes. The published file of GLM-4 has 20 MB, mostly merges. GLM-4.7's has more tokens.
 const MAX_JSON_BYTES: u64 = 32 << 20;
 
-/// A kind of vocabulary. Each kind has its own file format.
+/// A kind of vocabulary, which determines how text becomes ids.
 trait Scheme: Send + Sync {
     /// Converts `text` to ids.
     fn encode(&self, text: &[u8]) -> Result<Vec<u32>>;
@@ -121,7 +121,7 @@ trait Scheme: Send + Sync {
     fn is_greedy(&self) -> bool {
         false
     }
-    /// Returns the vocabulary as the lists of a GGUF file. Returns `None` for a kind of vocabulary that is not written.
+    /// Returns the vocabulary as the lists of a GGUF file. Returns `None` for a kind of vocabulary that this library cannot write.
     fn lists(&self) -> Option<OwnedLists> {
         None
     }
@@ -174,8 +174,8 @@ impl Vocab {
         )
     }
 
-    /// Opens a vocabulary file. The names `world`, `small-world` and `tiny` select embedded vocabularies, unless a file has this name. If the World vocabulary's
-    /// published file is missing, the embedded one is used.
+    /// Opens a vocabulary file. The names `world`, `small-world` and `tiny` select embedded vocabularies, unless a file with this name exists. Also
+    /// returns the embedded World vocabulary if `path` names World's published file and this file is missing.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -183,7 +183,8 @@ impl Vocab {
         Self::find_noting(path).map(|(vocab, _)| vocab)
     }
 
-    /// Opens a vocabulary as [`find`](Self::find) does. Also returns a note for the user if a path names the World vocabulary, which needs no file.
+    /// Opens a vocabulary as [`find`](Self::find) does. Also returns a note for the user if `path` is a file of the World vocabulary: World is built
+    /// in and needs no file.
     ///
     /// # Errors
     /// Errors of [`open`](Self::open).
@@ -271,9 +272,9 @@ impl Vocab {
     /// * SentencePiece models put a space before each text, unless the model turns this off.
     ///
     /// # Errors
-    /// `Input`, with byte and offset, if no token matches, or if the text is not UTF-8 and the vocabulary is not an RWKV vocabulary. `Input` if the
-    /// text is longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` if a hostile vocabulary needs too much work for the text. With
-    /// the World vocabulary a token always matches, because all 256 bytes are tokens.
+    /// `Input`, with byte and offset, if no token matches, or if a vocabulary other than RWKV's gets text that is not UTF-8. `Input` if the text is
+    /// longer than 32 MiB (Hugging Face) or 128 MiB (SentencePiece). `File` or `Input` if a hostile vocabulary needs too much work for the text.
+    /// With the World vocabulary a token always matches, because all 256 bytes are tokens.
     pub fn encode(&self, text: &[u8]) -> Result<Vec<u32>> {
         self.scheme.encode(text)
     }
@@ -281,9 +282,9 @@ impl Vocab {
     /// Converts a prompt to ids. Differs from [`encode`](Self::encode) in two points:
     ///
     /// * As in the official tokenizers, GLM-4's prompts begin with `[gMASK]` and `<sop>`, ChatGLM3's with `[gMASK]` and `sop`.
-    /// * With a byte-level Hugging Face tokenizer that splits two newlines inside a text, two newlines at the end of the prompt are two tokens, too.
-    ///   The vocabulary's single token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this token
-    ///   and continue it badly.
+    /// * Some byte-level Hugging Face tokenizers split two newlines inside a text. With these, two newlines at the end of the prompt are two tokens,
+    ///   too. The vocabulary's single token for two newlines occurs only at the end of texts. Models with the 20B vocabulary have rarely seen this
+    ///   token and continue it badly.
     ///
     /// # Errors
     /// Errors of [`encode`](Self::encode).

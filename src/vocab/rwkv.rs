@@ -75,7 +75,7 @@ fn parse_line(line: &str, table: &mut TokenTable) -> Result<TrieToken> {
     table.add(id, &token)
 }
 
-/// Splits a line into id, literal and length.
+/// Splits a line into id, literal and length. Returns `None` if the line has fewer than two spaces.
 fn split(line: &str) -> Option<(&str, &str, &str)> {
     let (id, rest) = line.split_once(' ')?;
     let (literal, n_bytes) = rest.rsplit_once(' ')?;

@@ -19,8 +19,8 @@ const END: &str = "<|endoftext|>";
 ///
 /// # Errors
 ///
-/// `File` if the model has no `vocab` or no tokens, if a token is empty or contains a character that represents no byte, or if an id is too
-/// large or occurs twice.
+/// `File` if the model has no `vocab` or no tokens. `File` if a token is empty, is too long, or contains a character that represents no byte. `File`
+/// if an id is too large or occurs twice.
 pub(super) fn parse(model: RwkvTrie, added: &[AddedEntry]) -> Result<Rwkv> {
     let Some(Pairs(pairs)) = model.vocab else {
         let e = Error::file("the model of type RwkvTrie has no `vocab`");

@@ -2,10 +2,10 @@
 //! ChatGLM3 has nine special tokens with ids after the file's pieces.
 //!
 //! In a piece, the character `▁` represents a space. Encoding puts a space before the text. As in GLM-4, special tokens are never found in text: a
-//! chat template gets their ids by name. This module must stay independent of templates and stop ids.
+//! chat template gets their ids by name. Templates and stop ids are in other modules.
 //!
-//! No crate is used for this format: the existing ones are young, need a newer Rust or compile protobuf in their build, and little of the format is
-//! needed. The tests compare the ids with the official package.
+//! This module uses no crate for the format: the existing crates are young, need a newer Rust or compile protobuf in their build. Little of the
+//! format is needed. The tests compare the ids with the official package.
 
 mod model;
 mod pieces;
@@ -86,7 +86,8 @@ impl SentencePiece {
     ///
     /// # Errors
     ///
-    /// `File` if a list has another length than the tokens, if a token has an unsupported type, or if the pieces are no model of type BPE.
+    /// `File` if `scores` has another length than the tokens, or if a token has an unsupported type. Also `File` if the pieces are not a complete
+    /// model, for example without a piece for unknown text.
     pub(super) fn from_lists(lists: &Lists) -> Result<Self> {
         let Lists { tokens, types, scores, spaces } = *lists;
         let n_chatglm3 = tokens.windows(CHATGLM3.len()).position(|tokens| tokens == CHATGLM3);
@@ -158,7 +159,7 @@ impl SentencePiece {
         if words.is_empty() {
             return String::new();
         }
-        // every `▁` at the end is removed, even if the text itself had this character
+        // like the official package, removes every `▁` at the end, even if the text itself had this character
         (prefix.to_string() + &words.join("▁")).trim_end_matches(SPACE).to_string()
     }
 

@@ -1,7 +1,7 @@
 //! Splits text by the patterns of a `tokenizer.json`, with limits on the work.
 //!
-//! Patterns with look-around backtrack, and with a hostile pattern this almost never ends. The `tokenizers` crate has a limit. At this limit it
-//! silently stops splitting, so that the rest of the text gets wrong ids. Here, reaching a limit is an error.
+//! Patterns with look-around backtrack, and a hostile pattern can backtrack almost without end. The `tokenizers` crate has a limit, but at this
+//! limit it silently stops splitting, so that the rest of the text gets wrong ids. Here, reaching a limit is an error.
 
 use fancy_regex::{Regex, RegexBuilder};
 use std::sync::OnceLock;

@@ -1,7 +1,7 @@
 //! Stop texts end generated text, even if a stop text arrives in several pieces.
 //!
-//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. This module must stay
-//! independent of tokens and models.
+//! Each stop text has its own Knuth-Morris-Pratt state, so the work per byte does not depend on the length of the stop texts. Tokens and models play
+//! no part here: the input is text.
 
 /// A filter that ends text at a stop text, and holds back text that could be the beginning of a stop text.
 ///
@@ -53,7 +53,7 @@ impl StopTexts {
         (&self.certain, false)
     }
 
-    /// Returns the text that is held back. A new filter with the same stop texts holds it back, too, if it receives this text first.
+    /// Returns the text that is held back. To continue this text with a new filter, create it with the same stop texts and push the held text first.
     pub fn held(&self) -> &str {
         &self.held
     }

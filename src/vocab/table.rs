@@ -1,6 +1,7 @@
 //! Token bytes by id, for every kind of vocabulary.
 //!
-//! Ids may have gaps, and may be added in any order. This module must stay independent of file formats and of the rules by which text becomes ids.
+//! Ids may have gaps, and may be added in any order. Every kind of vocabulary has such a table, so file formats and the rules by which text becomes
+//! ids are in other modules.
 
 use super::trie::TrieToken;
 use crate::error::{Error, Result};

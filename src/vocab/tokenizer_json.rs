@@ -1,8 +1,8 @@
 //! The supported content of a Hugging Face `tokenizer.json`.
 //!
-//! The crate `tokenizers` could read such a file itself. But it accepts components that no known model uses, takes time that grows exponentially with
-//! the nesting of components, and does not check the indices of a BPE model. So the structures here accept only components that are known to be
-//! sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
+//! The crate `tokenizers` could read such a file itself. But it accepts components that no known model uses, and does not check the indices of a BPE
+//! model. It also takes time that grows exponentially with the nesting of components. So the structures here accept only components that are known
+//! to be sound. `truncation`, `padding` and `post_processor` are ignored, because they would cut or add tokens of a prompt.
 
 use super::split::{Split, SplitStep};
 use super::web::Pairs;

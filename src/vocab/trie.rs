@@ -1,7 +1,7 @@
 //! A byte trie in flat arrays: finds the longest token with which a text begins.
 //!
-//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed by the first
-//! two bytes skips the widest levels. This module must stay independent of file formats.
+//! Nodes are numbered level by level, so the children of a node are adjacent, and one array of first children is enough. A table indexed by the
+//! first two bytes skips the widest levels. Several kinds of vocabulary share this trie, so their file formats are in other modules.
 
 use crate::error::{Error, Result};
 use std::collections::VecDeque;

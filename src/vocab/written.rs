@@ -46,7 +46,7 @@ fn unused(id: usize) -> String {
     format!("[PAD{id}]")
 }
 
-/// Returns the lists of a vocabulary with greedy longest match. If id 0 has no token, it is `<s>`, which ends the texts of RWKV models.
+/// Returns the lists of a vocabulary with greedy longest match. If id 0 has no token, it is written as `<s>`, which ends the texts of RWKV models.
 pub(super) fn rwkv(table: &TokenTable) -> OwnedLists {
     let entry = |id: u32| match (id, table.token(id)) {
         (0, b"") => ("<s>".to_string(), CONTROL),
@@ -94,8 +94,8 @@ pub(super) fn glm(table: &TokenTable, ranks: &Ranks, special: &[(&str, u32)], ke
     let mut merges = Vec::new();
     for id in (0..=table.max_id()).filter(|&id| types[id as usize] == NORMAL) {
         let token = table.token(id);
-        // Every way to cut a token into two tokens is a merge, as in the published tokenizer.json. Merges of one token are in the order of their
-        // parts' ranks.
+        // Every way to cut a token into two tokens is a merge, as in the published tokenizer.json. The merges of one token are sorted by the ranks
+        // of their parts.
         let cut = |at: usize| Some((ranks.id(&token[..at])?, ranks.id(&token[at..])?));
         let mut cuts: Vec<(u32, u32)> = (1..token.len()).filter_map(cut).collect();
         cuts.sort_unstable();

@@ -12,7 +12,7 @@ use std::ops::Range;
 use zip::read::{ArchiveOffset, Config};
 use zip::{CompressionMethod, ZipArchive};
 
-/// The size of the largest central directory of an archive, in bytes. A model of 10 000 tensors has a directory of 2 MB.
+/// The maximum size of an archive's central directory, in bytes. A model of 10 000 tensors has a directory of 2 MB.
 const MAX_DIRECTORY_BYTES: usize = 32 << 20;
 const MAX_MEMBERS: usize = 100_000;
 const DAMAGED: &str = "the file is hostile or damaged: download the file again";
@@ -74,11 +74,12 @@ pub(super) fn members(file: Image<'_>) -> Result<BTreeMap<String, Range<usize>>>
 
 /// How many bytes at the end of an archive are searched for the end record: a comment of 64 KiB, and the records.
 const END_BYTES: u64 = (64 << 10) + 1024;
-/// The bytes that are read of a local header in addition to its name: the fixed fields, and the padding that torch adds to align the elements.
+/// The number of bytes to read for a local header, in addition to the name: the fixed fields, and the padding that torch adds to align the elements.
 const HEADER_BYTES: u64 = 30 + 512;
 
-/// Returns the ranges of an archive that [`members`] reads, and the members whose names end with one of `whole`, as far as `parts` shows where they
-/// are. Reads fields without checks, because [`members`] checks them.
+/// Returns the byte ranges of an archive that [`members`] reads. If the name of a member ends with one of `whole`, its range includes its content.
+/// While `parts` lacks the central directory, returns only the ranges that are needed to find it. Fields are not checked here, because [`members`]
+/// checks them.
 pub(super) fn needed(parts: &Parts, whole: &[&str]) -> Vec<Range<u64>> {
     let mut ranges = vec![0..16, parts.size.saturating_sub(END_BYTES)..parts.size];
     let Some(end) = ranges.last().and_then(|range| parts.get(range.clone())) else { return ranges };
@@ -109,7 +110,8 @@ fn directory(parts: &Parts, end: &[u8]) -> Option<Range<u64>> {
     is_inside.then_some(start..start.saturating_add(size))
 }
 
-/// Splits off the first entry of a central directory. Returns its name, the position of its local header, the size of the member, and the other entries.
+/// Splits off the first entry of a central directory. Returns its name, the position of its local header, the size of the member, and the remaining
+/// entries. Returns `None` if the directory ends or the entry is damaged.
 fn listed(directory: &[u8]) -> Option<(&[u8], u64, u64, &[u8])> {
     let length = |at| number::<2>(directory, at).map(|n| n as usize);
     if directory.get(..4)? != b"PK\x01\x02" {

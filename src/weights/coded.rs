@@ -53,7 +53,7 @@ pub(super) fn describe<'a>(tensors: impl Iterator<Item = (&'a str, Coding, &'a [
 ///
 /// # Errors
 ///
-/// `File` if the entry is damaged, names a missing tensor, or names an unknown format.
+/// `File` if the entry is damaged. `File` if it names a missing tensor, a tensor whose type is not U8, or an unknown format.
 pub(super) fn recognise(tensors: &mut [LocatedTensor], metadata: &mut BTreeMap<String, String>) -> Result<()> {
     let Some(json) = metadata.remove(KEY) else { return Ok(()) };
     let described: BTreeMap<String, Description> = serde_json::from_str(&json).map_err(|e| {

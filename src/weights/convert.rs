@@ -31,8 +31,9 @@ pub struct CodedTensors<'a> {
 /// The options of [`convert()`].
 #[derive(Clone, Copy, Default)]
 pub struct Conversion<'a> {
-    /// The type to which floating-point tensors are converted. Integers keep their type. With `None`, F32, F16 and BF16 stay as they are (F16 in
-    /// web-rwkv's layout and in GGUF files), and quantised matrices and GGUF blocks become F16.
+    /// The type to which floating-point tensors are converted. Integers keep their type. With `None`, F32, F16 and BF16 stay as they are, and
+    /// quantised matrices and GGUF blocks become F16. In web-rwkv's layout and in GGUF files, `None` means F16. Tensors that llama.cpp needs as F32
+    /// are always F32 in GGUF files.
     pub dtype: Option<DType>,
     /// The layout of the written files.
     pub layout: Layout,
@@ -51,8 +52,8 @@ pub struct Conversion<'a> {
     pub shard_bytes: Option<u64>,
 }
 
-/// Writes all tensors of `input` to the safetensors or GGUF file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called with
-/// the bytes written so far and the bytes in total.
+/// Writes all tensors of `input` to the safetensors or GGUF file `out`, or to the folder `out` in the layout of Hugging Face. `progress` is called
+/// with the bytes written so far and the bytes in total.
 ///
 /// # Errors
 ///
@@ -114,8 +115,8 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     for (name, view) in views().filter(|(name, _)| !coded.is_some_and(|c| c.codings.contains_key(*name))) {
         let wanted = match layout {
             Layout::Official | Layout::HuggingFace if view.dtype().is_writable() => dtype.unwrap_or(view.dtype()),
-            // By default, F16 replaces the block formats of GGUF files, which cannot be written. In web-rwkv's layout, the default is F16 for all
-            // tensors, because web-rwkv reads F16.
+            // Safetensors files cannot have the block formats of GGUF files, so F16 replaces these formats by default. In web-rwkv's layout, the
+            // default is F16 for all tensors, because web-rwkv reads F16.
             _ => dtype.unwrap_or(DType::F16),
         };
         let hf_name = if layout == Layout::HuggingFace { hf_folder::name_of(name)? } else { None };
@@ -141,7 +142,7 @@ pub fn convert(input: &Checkpoint, out: &Path, what: &Conversion<'_>, progress: 
     if layout == Layout::HuggingFace {
         return hf_folder::write(input, out, entries, files, shard_bytes, progress);
     }
-    // A file describes its own quantised matrices only.
+    // The metadata of a shard must not describe matrices of other shards, because the reader refuses names that its file lacks.
     let metadata = |entries: &[NewTensor<'_>]| {
         let own = codings.iter().filter(|(name, ..)| entries.iter().any(|entry| entry.name == *name));
         let mut metadata = metadata.clone();

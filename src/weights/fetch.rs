@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 /// The number of bytes at the beginning of a file that show its format.
 const MAGIC_BYTES: u64 = 16;
-/// The size of the largest file beside the weights that is read, in bytes: a vocabulary, a configuration or an index.
+/// The maximum size of a file beside the weights, in bytes: a vocabulary, a configuration or an index. Larger files are not read.
 const MAX_SIDE_BYTES: u64 = 64 << 20;
 
 impl Checkpoint {
-    /// Reads the headers of the checkpoints among `files`, and all bytes of the small files beside them. Leaves out other large files. If `main` is the
-    /// name of a single checkpoint file, the other checkpoints are left out.
+    /// Reads the headers of the checkpoints among `files`, and all bytes of the small files beside them. Leaves out other large files. If `main` is
+    /// the name of a single checkpoint file, the other checkpoints are left out.
     ///
     /// # Errors
     ///
@@ -61,7 +61,8 @@ impl Checkpoint {
         Ok(FetchedTensors { checkpoint: self.clone(), tensors })
     }
 
-    /// Reads `n` elements of each tensor, from element `at` on: `(name, at, n)`. Reads as few bytes as the tensor's format allows.
+    /// Reads parts of tensors. An entry `(name, at, n)` of `wanted` stands for `n` elements of a tensor, from element `at` on. Reads as few bytes as
+    /// the tensor's format allows.
     ///
     /// # Errors
     ///
@@ -88,7 +89,8 @@ impl Checkpoint {
     }
 }
 
-/// Returns the ranges of a file that must be in memory before its tensors are read, or `None` if the file is left out.
+/// Returns the ranges of a file that must be in memory before its tensors are read, or `None` if the file is left out. `is_other` is true for a
+/// checkpoint other than the main one.
 fn needed(parts: &Parts, is_other: bool) -> Result<Option<Vec<Range<u64>>>> {
     let (head, bytes) = (parts.head(), parts.size);
     let begin = |n: u64| Ok(Some(vec![0..n]));
@@ -164,7 +166,7 @@ mod tests {
     use crate::tensor::DType;
     use std::sync::Mutex;
 
-    /// A file in memory that counts what is read.
+    /// A file in memory that records the ranges that are read.
     struct Counted(Vec<u8>, Arc<Mutex<Vec<Range<u64>>>>);
 
     impl ReadRanges for Counted {

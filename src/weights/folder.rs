@@ -41,7 +41,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
             found.insert(name);
         }
     }
-    // A shard also belongs to the index that its name implies, even if that index is unreadable, so that the user sees the error of the index.
+    // A shard also belongs to the index that its name implies. If that index is unreadable, the user then sees the error of the index.
     let by_name: Vec<String> = found.iter().filter(|name| Shard::of(name).is_some_and(|s| found.contains(&s.index()))).cloned().collect();
     claimed.extend(by_name);
     let found: Vec<String> = found.difference(&claimed).cloned().collect();
@@ -70,7 +70,7 @@ pub(super) fn checkpoint_in(folder: &Path) -> Result<PathBuf> {
     refuse(message, "give the path of one checkpoint")
 }
 
-/// Returns whether a file with this name is no model, or the same model in another form: the state of a training, an adapter, or the weights in the
+/// Returns whether a file with this name does not count as a model. Such files are the state of a training, an adapter, and the same weights in the
 /// layout of Mistral's own programs.
 fn is_beside_a_model(name: &str) -> bool {
     ["rng_state", "optimizer", "scheduler", "adapter_model.", "consolidated."].iter().any(|beginning| name.starts_with(beginning))

@@ -39,7 +39,8 @@ pub(super) fn squeezed(view: View<'_>) -> View<'_> {
     }
 }
 
-/// Writes the folder `out` as [`shards::write`] does, with `config.json` among the files. `max_bytes` limits the shards.
+/// Writes the folder `out` as [`shards::write`] does, with `config.json` among the files. `max_bytes` limits the bytes of tensors per shard; `None`
+/// means 5 GB.
 ///
 /// # Errors
 ///

@@ -12,7 +12,7 @@ use std::fmt;
 use std::io::Read;
 use std::path::Path;
 
-/// The size of the largest index, in bytes. An index of a hundred thousand tensors has 10 MB.
+/// The maximum size of an index, in bytes. An index of a hundred thousand tensors has 10 MB.
 const MAX_INDEX_BYTES: u64 = 64 << 20;
 /// The largest number of shards. Each shard stays open, and most systems allow 1024 open files. The largest published models have about 200 shards.
 const MAX_SHARDS: usize = 512;
@@ -107,7 +107,7 @@ pub(super) fn is_json(file: &[u8]) -> bool {
     file.trim_ascii_start().starts_with(b"{") && !file.iter().take(8).any(|&b| b == 0)
 }
 
-/// Reads a whole small file.
+/// Reads a whole small file. Removes a byte order mark at its beginning.
 ///
 /// # Errors
 ///

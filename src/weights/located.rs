@@ -10,7 +10,7 @@ use std::ops::Range;
 /// The largest number of dimensions of a tensor.
 const MAX_RANK: usize = 8;
 
-/// The length of the longest tensor name, in bytes. Real names have fewer than 150 bytes.
+/// The maximum length of a tensor name, in bytes. Real names have fewer than 150 bytes.
 pub(super) const MAX_NAME_BYTES: usize = 512;
 
 /// A tensor of a file: its name, type, shape and place, without its data.
@@ -62,7 +62,7 @@ impl LocatedTensor {
         self.coding.map_or(self.dtype, |coding| DType::Coded(coding.format.name()))
     }
 
-    /// Returns a view of the tensor's elements. `bytes` are the bytes of [`bytes`](Self::bytes).
+    /// Returns a view of the tensor's elements. `bytes` must be the content of the tensor's byte range in the file.
     ///
     /// # Errors
     ///
@@ -75,8 +75,9 @@ impl LocatedTensor {
         Ok(View::strided(self.dtype, &self.shape, &self.strides, bytes)?.scaled(self.scale))
     }
 
-    /// Returns the rows `rows` of the matrix `index` in a stack of matrices, as a matrix called `name`. Unlike in [`rows`](Self::rows), the byte range
-    /// ends with the last row: a file may have thousands of such matrices, and each is read and released alone. The tensor has three dimensions.
+    /// Returns the rows `rows` of the matrix `index` in a stack of matrices, as a matrix called `name`. The tensor must have three dimensions.
+    /// Unlike in [`rows`](Self::rows), the byte range ends with the last row: a file may have thousands of such matrices, and each is read and
+    /// released alone.
     pub fn matrix(&self, name: String, index: usize, rows: Range<usize>) -> LocatedTensor {
         let mut stack = self.rows(String::new(), index..index + 1);
         stack.shape.remove(0);
@@ -116,7 +117,7 @@ pub(super) fn check_name(name: &str) -> Result<()> {
     Err(Error::file(message).at(format!("tensor {}", short(name, 40))).hint("the file is hostile or damaged: download the file again"))
 }
 
-/// Refuses shapes with too many dimensions, or whose elements, 8 bytes each, exceed the address space. A dimension of 0 counts as 1, because a
+/// Refuses a shape with too many dimensions, or with more elements of 8 bytes than fit in the address space. A dimension of 0 counts as 1, because a
 /// product of 0 would hide the other dimensions.
 pub(super) fn check_shape(shape: &[usize]) -> Result<()> {
     if shape.len() > MAX_RANK {

@@ -1,5 +1,5 @@
-//! A LoRA adapter and its merge into the model that it was trained on: W += s·B·A. W is a matrix of the model. A `[r, in]` and B `[out, r]` are a low-rank
-//! pair of the adapter, and r is the rank of the pair. The scale s is alpha / r, or what PEFT's `adapter_config.json` sets.
+//! A LoRA adapter and its merge into the model that it was trained on: W += s·B·A. W is a matrix of the model. A `[r, in]` and B `[out, r]` are a
+//! low-rank pair of the adapter, and r is the rank of the pair. The scale s is alpha / r, or what PEFT's `adapter_config.json` sets.
 //!
 //! Tensors of the adapter that belong to no low-rank pair (mixes, norms, whole matrices) were trained in full. These tensors replace the model's
 //! tensors, as in the trainers' merge scripts. Every tensor of the adapter must fit a tensor of the model, because a partial merge is not the
@@ -36,7 +36,7 @@ pub struct Lora {
     n_pairs: usize,
 }
 
-/// A tensor that replaces the model's: its name in the file, and its place.
+/// A tensor of the adapter that replaces a tensor of the model: its name in the file, and its place.
 struct Trained {
     name: String,
     slot: TensorSlot,
@@ -68,20 +68,20 @@ struct ModulePair {
     scale: f32,
 }
 
-/// The scale of every pair.
+/// The values that determine the scale of each pair.
 struct Scaling {
     alpha: f64,
     config: Option<LoraConfig>,
 }
 
 impl Lora {
-    /// Opens an adapter for a model. `path` is PEFT's folder, or any path that [`Checkpoint::open`] accepts. An `adapter_config.json` in the same folder
-    /// sets the scale. `alpha` is the alpha of the adapter's training (the scale is alpha / r), for an adapter without this file.
+    /// Opens an adapter for a model. `path` is PEFT's folder, or any path that [`Checkpoint::open`] accepts. An `adapter_config.json` in the same
+    /// folder sets the scale. `alpha` is the alpha of the adapter's training (the scale is alpha / r), for an adapter without this file.
     ///
     /// # Errors
     ///
-    /// `Usage` if `alpha` is 0 or not finite, contradicts the configuration, or is missing without a configuration. `File` or `Model` if the file is not
-    /// a LoRA adapter, or if the configuration describes another kind of adapter.
+    /// `Usage` if `alpha` is 0 or not finite, contradicts the configuration, or is missing without a configuration. `File` or `Model` if the file is
+    /// not a LoRA adapter, or if the configuration describes another kind of adapter.
     pub fn open(path: &Path, alpha: Option<f32>, model: &Checkpoint) -> Result<Lora> {
         if let Some(wrong) = alpha.filter(|alpha| !alpha.is_finite() || *alpha == 0.0) {
             let text = format!("expected a finite number other than 0 (the alpha of the adapter's training), found {wrong}");
@@ -190,7 +190,7 @@ impl Lora {
             }
             pairs.insert(name, pair);
         }
-        // PEFT may save the embedding of the base model beside its pair, as `base_layer`.
+        // PEFT may save the embedding of the base model beside its pair, as `base_layer`. This is no contradiction: the pair changes that embedding.
         let both = trained.iter().find(|(target, whole)| pairs.contains_key(*target) && !whole.name.contains(".base_layer."));
         if let Some((target, _)) = both {
             let e = Error::file("the LoRA adapter has both a low-rank pair and a fully trained matrix for this tensor");
@@ -202,7 +202,7 @@ impl Lora {
         Ok(Lora { file, pairs, trained, n_pairs: done.iter().filter(|rows| **rows > 0).count() })
     }
 
-    /// Returns the number of matrices that the adapter changes by a low-rank pair.
+    /// Returns the number of low-rank pairs that change the model. A pair for a joint matrix of queries, keys and values counts once.
     pub fn n_pairs(&self) -> usize {
         self.n_pairs
     }
@@ -296,7 +296,7 @@ impl Scaling {
     ///
     /// # Errors
     ///
-    /// `Usage` if both differ, or if both are missing.
+    /// `Usage` if the two values differ, or if neither is set.
     fn of(config: Option<LoraConfig>, alpha: Option<f32>) -> Result<Scaling> {
         let configured = config.as_ref().and_then(|config| config.alpha);
         let place = config.as_ref().map(|config| config.place.as_str());
@@ -344,7 +344,7 @@ impl ModulePair {
             (Form::Embedding, &[rank, n_rows], &[width, other]) if rank == other => Some((rank, [n_rows, width])),
             _ => None,
         };
-        // Programs that convert to web-rwkv's form transpose A. Some keep its name, so the shape decides.
+        // Programs that convert to web-rwkv's form transpose A. Some of these programs keep the name of A, so the shape decides.
         let forms = match form {
             Form::Linear => [Form::Linear, Form::Web],
             Form::Web => [Form::Web, Form::Linear],

@@ -289,8 +289,8 @@ impl Checkpoint {
         Some(&self.0.slots[*self.0.index.get(name)?].1)
     }
 
-    /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no elements. Returns `None` if no tensor
-    /// has this name, if the tensor's shape and bytes contradict each other, or if the tensor's file is read by ranges.
+    /// Returns a view of a tensor by its canonical name, in the canonical orientation. The view copies no elements. Returns `None` if no tensor has
+    /// this name, or if the tensor's shape and bytes contradict each other. Also returns `None` if the tensor's file is read by ranges.
     pub fn tensor(&self, name: &str) -> Option<View<'_>> {
         self.slot(name)?.view(&self.0.maps).ok()
     }
@@ -344,8 +344,8 @@ impl Checkpoint {
         format!("{}: tensor {name}", self.location())
     }
 
-    /// Returns the metadata: all keys of a safetensors file, the numbers and short texts of a GGUF file, and the values of a `config.json` that
-    /// shapes do not determine. A GLM has the key [`GLM`] in every file format.
+    /// Returns the metadata: all keys of a safetensors file, or the numbers and short texts of a GGUF file. The metadata also have the values of a
+    /// `config.json` that shapes do not determine. A GLM has the key [`GLM`] in every file format.
     pub fn metadata(&self) -> &BTreeMap<String, String> {
         &self.0.metadata
     }
@@ -362,7 +362,7 @@ impl Checkpoint {
         }
     }
 
-    /// Returns the metadata keys of a GGUF file that begin with `prefix`, also those of arrays and long texts. Returns an empty list for other formats.
+    /// Returns the metadata of a GGUF file whose keys begin with `prefix`, including arrays and long texts. Returns an empty list for other formats.
     ///
     /// # Errors
     ///
@@ -374,8 +374,8 @@ impl Checkpoint {
         Ok(values.into_iter().map(|(key, bytes)| (key.to_string(), GgufValue::Copied(bytes.to_vec()))).collect())
     }
 
-    /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. The bytes stay valid after the checkpoint is
-    /// dropped.
+    /// Returns all bytes of the file that holds a tensor, or `None` if no tensor has this name. If the file is read by ranges, returns only its
+    /// first bytes, which hold the header. The bytes stay valid after the checkpoint is dropped.
     pub fn file_of(&self, name: &str) -> Option<Arc<dyn AsRef<[u8]> + Send + Sync>> {
         let (_, slot) = &self.0.slots[*self.0.index.get(name)?];
         Some(self.0.maps[slot.located.file].clone())
@@ -388,8 +388,7 @@ impl Checkpoint {
         }
     }
 
-    /// Checks that every file is still at least as long as its map, because a read beyond the end of a truncated file would end the
-    /// process.
+    /// Checks that every file is still at least as long as its map. A read beyond the end of a truncated file would end the process.
     ///
     /// # Errors
     ///
@@ -412,7 +411,7 @@ fn wrong_shape(found: &[usize], needed: &[usize]) -> Error {
     Error::model(format!("the model needs the shape {needed:?}, found the shape {found:?}"))
 }
 
-/// Returns the view with the shape `shape`, which has the same dimensions that are not 1.
+/// Returns the view with the shape `shape`. Fails if the two shapes differ in more than dimensions of size 1.
 fn reshaped<'a>(view: View<'a>, shape: &[usize]) -> Result<View<'a>> {
     view.reshaped(shape).ok_or_else(|| wrong_shape(view.shape(), shape))
 }

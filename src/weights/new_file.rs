@@ -220,7 +220,8 @@ impl Drop for UnfinishedPath {
     }
 }
 
-/// Removes the temporary files of this process, shortly before the process ends. From then on, threads that create temporary files block forever.
+/// Removes the temporary files of this process, shortly before the process ends. From then on, threads that create temporary files block forever, so
+/// that no new file is left behind.
 pub fn remove_unfinished() {
     let unfinished = unfinished();
     unfinished.iter().for_each(|path| _ = std::fs::remove_file(path));

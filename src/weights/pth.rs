@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-/// The size of the largest pickle, in bytes. The pickle of 10 000 tensors has 1 MB.
+/// The maximum size of a pickle, in bytes. The pickle of 10 000 tensors has 1 MB.
 const MAX_PICKLE_BYTES: usize = 16 << 20;
 /// The keys that the Python package `rwkv` adds to a file when it converts a model for one strategy.
 const CONVERTED: [&str; 3] = ["_strategy", "_version", "_rescale_layer"];

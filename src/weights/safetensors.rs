@@ -9,7 +9,7 @@ use ::safetensors::tensor::Metadata;
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
 use std::collections::BTreeMap;
 
-/// The size of the largest header, in bytes. A header of a hundred thousand tensors is smaller.
+/// The maximum size of a header, in bytes. A header of a hundred thousand tensors is smaller.
 pub(super) const MAX_HEADER_BYTES: u64 = 32 << 20;
 const AGAIN: &str = "the download may be incomplete: download the file again";
 /// The hint for a truncated state file. States are saved and not downloaded, so the hint for downloads does not fit.
@@ -18,15 +18,15 @@ const DAMAGED: &str = "the file is damaged: download the file again";
 /// A metadata key that only state files have.
 const STATE_KEY: &[u8] = b"\"weights_hash\"";
 
-/// Returns how many bytes at the beginning of a file are needed to read its header. `head` has some of them.
+/// Returns how many bytes at the beginning of a file are needed to read its header. `head` has the first bytes of the file.
 pub(super) fn header_bytes(head: &[u8]) -> u64 {
     let length = head.first_chunk::<8>().map_or(0, |length| u64::from_le_bytes(*length));
-    // `parse` refuses a longer header
+    // a header above the limit is not read, because `parse` refuses it
     8 + if length > MAX_HEADER_BYTES { 0 } else { length }
 }
 
-/// Returns a file's tensors, in the order of their data, and the file's metadata. `file` has all bytes of the file, or its header. `size` is the number
-/// of bytes of the file.
+/// Returns a file's tensors, in the order of their data, and the file's metadata. `file` has all bytes of the file, or its header. `size` is the
+/// number of bytes of the file.
 ///
 /// # Errors
 ///

@@ -1,6 +1,6 @@
 //! Writes a checkpoint as a folder: the weights in shards, an index of the shards, and small files.
 //!
-//! A manifest lists the length and the SHA-256 of every file, so that a program that downloads the folder can check each file and fetch a damaged one
+//! A manifest lists the length and the SHA-256 of every file. A program that downloads the folder can check each file and fetch a damaged file
 //! again.
 
 use super::write::{NewTensor, write_safetensors};
@@ -35,9 +35,10 @@ pub fn check_new_folder(out: &Path) -> Result<()> {
     }
 }
 
-/// Writes the folder `out`: the tensors `entries` in shards of at most `max_bytes`, an index if there are several shards, the files `files`, and the
-/// manifest last. A tensor that is larger has a shard of its own. `metadata` returns the metadata of a shard with these tensors. Creates the folder if
-/// it does not exist. After an error, removes a folder that this call created. Calls `progress(bytes written so far, total bytes)`.
+/// Writes the folder `out`: the tensors `entries` in shards, an index if there are several shards, the files `files`, and the manifest last. A shard
+/// has at most `max_bytes` of tensors, but a larger tensor has a shard of its own. `metadata` returns the metadata of a shard with these tensors.
+/// Creates the folder if it does not exist. After an error, removes a folder that this call created. Calls `progress(bytes written so far, total
+/// bytes)`.
 ///
 /// # Errors
 ///

@@ -33,8 +33,8 @@ pub struct NewTensor<'a> {
 ///
 /// # Errors
 ///
-/// `Input` if two entries have the same name, if a type has no fixed size per element, or if a shape or the header is too large. `File` if the disk
-/// is full, if the file cannot be written, or if an entry writes a wrong number of bytes. The error of an entry names the entry's tensor.
+/// `Input` if two entries have the same name, or if a type has no fixed size per element. `Input` if a shape or the header is too large. `File` if
+/// the disk is full, if the file cannot be written, or if an entry writes a wrong number of bytes. The error of an entry names the entry's tensor.
 pub fn write_safetensors(
     path: &Path,
     metadata: &BTreeMap<String, String>,

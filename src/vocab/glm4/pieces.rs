@@ -43,8 +43,9 @@ impl<'t> Iterator for Pieces<'t> {
     }
 }
 
-/// Removes the last character of a piece that has several characters and ends with white space other than a line break. Such a piece consists
-/// only of white space, and its last character belongs to the next piece. Do not call this function for the last piece of a text.
+/// Removes the last character of a piece that has several characters and ends with white space other than a line break. Such a piece consists only
+/// of white space, and its last character belongs to the next piece. Do not pass the last piece of a text: with no next piece, GLM-4's pattern keeps
+/// the whole run.
 fn without_last_space(piece: &str) -> &str {
     let mut chars = piece.chars();
     match chars.next_back() {

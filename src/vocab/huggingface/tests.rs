@@ -198,7 +198,7 @@ fn invalid_utf8_is_an_input_error() {
 fn a_byte_without_a_token_is_not_dropped() {
     let mut json = small_bpe();
     json["model"]["vocab"].as_object_mut().unwrap().remove("z").unwrap();
-    // the crate numbers added tokens after the vocabulary, so the length must stay the same
+    // the crate numbers added tokens after the vocabulary, so the vocabulary must keep its length
     json["model"]["vocab"]["zz"] = json!(2 + b'z' as u32);
     let e = parse(&json).encode(b"hello z").unwrap_err();
     assert!(e.kind == ErrorKind::Input && e.message.contains("byte 6, which is 0x7a"), "{e}");

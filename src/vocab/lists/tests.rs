@@ -242,7 +242,7 @@ fn written_lists_of_glm_have_every_merge() {
     }
     let merges = ["h e", "l l", "he ll", "hell o", "\u{120} hello", "l o"];
     assert_eq!(lists.merges[..6], merges);
-    // A token that no merge makes, and a token with two cuts in the order of the ranks of their first parts.
+    // The two ways to cut `aaa` are in the order of the ranks of their first parts.
     let of = |token: &str| lists.merges.iter().filter(|merge| merge.replace(' ', "") == token).cloned().collect::<Vec<_>>();
     assert_eq!(of("aaa"), ["a aa", "aa a"]);
     assert_eq!((lists.tokens[283].as_str(), lists.types[283], lists.types[282], lists.types[268]), ("[PAD283]", 5, USER_DEFINED, CONTROL));

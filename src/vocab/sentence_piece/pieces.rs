@@ -1,4 +1,4 @@
-//! Sorts the pieces of a model by purpose: pieces to which characters are joined, pieces that are found in text as a whole, and single bytes.
+//! Sorts the pieces of a model by purpose: pieces into which characters are merged, pieces that are found in text as a whole, and single bytes.
 
 use super::model::{PieceKind, VocabPiece};
 use crate::error::{Error, Result, short};

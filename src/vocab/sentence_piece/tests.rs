@@ -7,7 +7,7 @@ use serde_json::Value;
 use std::path::Path;
 use std::sync::Arc;
 
-/// Small models, and the ids that the official package gives for texts. Written by `sentence_piece.py` in the same folder.
+/// Small models, and the official package's ids for texts. Written by `sentence_piece.py` in the same folder.
 const GOLDEN: &str = include_str!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/sentence_piece.jsonl"));
 
 fn hex(value: &Value) -> Option<Vec<u8>> {

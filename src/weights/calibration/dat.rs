@@ -10,7 +10,7 @@
 use super::{Calibration, ColumnSums};
 use crate::error::{Error, Result};
 
-/// The length of the longest name, in bytes.
+/// The maximum length of a name, in bytes.
 const MAX_NAME_BYTES: usize = 4096;
 const AGAIN: &str = "the file is damaged or incomplete: make it again, or download it again";
 

@@ -12,8 +12,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::path::Path;
 
-/// The largest file that is read, in bytes. A file has four bytes per column of each matrix: some 20 MB for the largest published models, and 70 MB for GLM-4.7-Flash,
-/// whose experts have columns of their own.
+/// The maximum size of a file, in bytes. A file has four bytes per column of each matrix: some 20 MB for the largest published models. GLM-4.7-Flash
+/// needs 70 MB, because each of its experts has columns of its own.
 const MAX_BYTES: u64 = 1 << 30;
 
 /// The importance of the columns of a model's matrices.
@@ -33,18 +33,19 @@ pub struct Calibration {
     sums: BTreeMap<String, ColumnSums>,
     /// The names of the texts, as the file has them.
     pub datasets: Vec<String>,
-    /// The number of chunks that were read. A chunk begins with an empty state.
+    /// The number of chunks that were read, or 0 if the file does not say it. A chunk begins with an empty state.
     pub n_chunks: u32,
     /// The largest number of tokens in a chunk. 0 if the file does not say it.
     pub chunk_size: u32,
 }
 
-/// Sums over the inputs of a tensor with one matrix, or with several of the same size.
+/// Sums over the inputs of a tensor with one matrix, or with several matrices of the same size.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct ColumnSums {
     /// The sum of the squares of each input, `[matrices, columns]`.
     pub squares: Vec<f32>,
-    /// The number of rows that entered the sums, `[matrices]`. In the older format, the number of calls: its sums are means times this number.
+    /// The number of rows that entered the sums, `[matrices]`. In the older format, this is the number of calls, because the file stores each mean
+    /// times this number.
     pub counts: Vec<f32>,
 }
 
@@ -61,12 +62,12 @@ impl ColumnSums {
         }
     }
 
-    /// Returns whether a matrix of the tensor has seen an input.
+    /// Returns whether any matrix of the tensor has seen an input.
     pub(crate) fn has_inputs(&self) -> bool {
         self.counts.iter().any(|n| *n > 0.0)
     }
 
-    /// Returns the mean squares of the inputs `range` of all matrices together. The inputs of a matrix that has seen no input have the mean 0.
+    /// Returns the means for the elements `range` of `squares`. A matrix that has seen no input has the mean 0.
     pub(crate) fn means(&self, range: Range<usize>) -> Vec<f32> {
         let columns = self.squares.len() / self.counts.len();
         let mean = |i: usize| Some(self.counts[i / columns]).filter(|n| *n > 0.0).map_or(0.0, |n| self.squares[i] / n);
@@ -94,8 +95,8 @@ impl Calibration {
         }
     }
 
-    /// Returns whether bytes are the beginning of an importance matrix, and not of a text. The older format begins with a small number, whose high byte
-    /// is zero. No text has this byte.
+    /// Returns whether bytes are the beginning of an importance matrix, and not of a text. The older format begins with a small number, whose high
+    /// byte is zero. No text has this byte.
     pub fn is_one(bytes: &[u8]) -> bool {
         bytes.starts_with(b"GGUF") || bytes.iter().take(4).any(|b| *b == 0)
     }
@@ -130,8 +131,9 @@ impl Calibration {
         gguf::write(self, path)
     }
 
-    /// Returns the mean square of each input of a tensor, `[matrices, columns]`, by the tensor's name in GGUF files. The numbers of a matrix that has seen no
-    /// input, such as an expert that no token has used, are 0. Returns `None` if the name is missing, or if all matrices have seen no input.
+    /// Returns the mean square of each input of a tensor, `[matrices, columns]`, by the tensor's name in GGUF files. The numbers of a matrix that
+    /// has seen no input, such as an expert that no token has used, are 0. Returns `None` if the name is missing, or if all matrices have seen no
+    /// input.
     pub fn mean_squares(&self, tensor: &str) -> Option<Vec<f32>> {
         let sums = self.sums_of(tensor).filter(|sums| sums.has_inputs())?;
         Some(sums.means(0..sums.squares.len()))

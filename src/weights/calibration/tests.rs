@@ -57,7 +57,7 @@ fn both_formats_of_llama_cpp_are_read() {
     let found = Calibration::parse(&bytes).unwrap();
     assert_eq!((found.mean_squares(KEY), found.mean_squares("output.weight")), (Some(vec![2.0, 0.5, 0.0]), Some(vec![5.0])));
     assert_eq!((found.datasets.as_slice(), found.n_chunks, found.chunk_size), (&["wiki.txt".to_string()][..], 7, 0));
-    // The first files of this format had no tail.
+    // Early files of this format end after the entries or after the last chunk.
     for end in ends {
         assert_eq!(Calibration::parse(&bytes[..end]).unwrap().mean_squares(KEY), found.mean_squares(KEY));
     }
@@ -119,7 +119,7 @@ fn wrong_numbers_and_sizes_are_named() {
     });
     assert!(refused(&halves).contains("F32 numbers, found F16"));
     assert!(refused(&small_gguf()).contains("of the type imatrix, found no type"));
-    // A matrix without inputs has no mean. It is no error, because another file may have it.
+    // A matrix without inputs has no mean. This is not an error, because another file may have inputs for the matrix.
     assert_eq!(Calibration::parse(&dat(&[entry(KEY, 0, &[0.0])])).unwrap().mean_squares(KEY), None);
 }
 

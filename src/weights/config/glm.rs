@@ -1,5 +1,5 @@
-//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`). For the vision models `glm4v`,
-//! `glm46v` and `glmga`, reads only the text half. [`flash`] reads the further keys of `glm4_moe_lite`.
+//! Reads the `config.json` of a GLM, with the keys of ChatGLM's own code (`chatglm`) or of `transformers` (`glm`, `glm4`). For the vision models
+//! `glm4v`, `glm46v` and `glmga`, reads only the text half. [`flash`] reads the further keys of `glm4_moe_lite`.
 //!
 //! A missing key has the default value of the program that defines the key: ChatGLM's own code or `transformers`. Sizes are an exception: ChatGLM's
 //! defaults are not used, because no published model has them. If an unsupported option changes the formulas, the error names the option.
@@ -72,7 +72,7 @@ impl GlmConfig {
         // Older releases of `transformers` wrote the keys of a vision model's text half at the top level.
         let whole = keys;
         let keys = if is_vision { keys.object("text_config")?.unwrap_or(keys) } else { keys };
-        // GLM-4.7-Flash runs without its layers that predict further tokens.
+        // GLM-4.7-Flash runs without its layers that predict further tokens, so its configuration may have this key.
         let further = Some("num_nextn_predict_layers").filter(|_| model_type != Some(FLASH));
         for key in further.into_iter().chain(["quantization_bit"]) {
             if let Some(n) = keys.number(key)?.filter(|n| *n != 0.0) {

@@ -32,7 +32,7 @@ impl<'a> ConfigKeys<'a> {
         self.whole(key, 1, MAX_SIZE)
     }
 
-    /// Returns a number of things from 0 to 2²⁴, or `None` if the key is missing.
+    /// Returns a count from 0 to 2²⁴, or `None` if the key is missing.
     pub fn count(&self, key: &str) -> Result<Option<usize>> {
         self.whole(key, 0, MAX_SIZE)
     }

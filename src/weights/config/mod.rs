@@ -13,7 +13,7 @@ use serde_json::{Map, Value};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
-/// The size of the largest `config.json`, in bytes. Real files have a few kilobytes.
+/// The maximum size of a `config.json`, in bytes. Real files have a few kilobytes.
 const MAX_CONFIG_BYTES: u64 = 1 << 20;
 /// The metadata key for the ε of the group norm in the time mix. Without this key, ε is 64e-5.
 pub const GROUP_NORM_EPS: &str = "wingbeat.group_norm_eps";
@@ -28,7 +28,7 @@ const LERP_LETTERS: &str = "wkvrg";
 /// The metadata key for the ids of tokens that end a text, with commas between them. Models with an RWKV vocabulary do not have this key.
 pub const STOP_IDS: &str = "wingbeat.stop_ids";
 
-/// Parses the value of [`LERP_ORDER`]. Returns where the file has the lerps w, k, v, r and g.
+/// Parses the value of [`LERP_ORDER`]. Returns the positions of the lerps w, k, v, r and g in the file, in this order.
 ///
 /// # Errors
 ///
@@ -41,13 +41,13 @@ pub fn lerp_indices(order: &str) -> Result<[usize; 5]> {
     })
 }
 
-/// Parses the value of [`STOP_IDS`]. Returns `None` if the value is no list of ids.
+/// Parses the value of [`STOP_IDS`]. Returns `None` if the value is not a list of ids.
 pub fn ids(text: &str) -> Option<Vec<u32>> {
     text.split(',').filter(|id| !id.is_empty()).map(|id| id.parse().ok()).collect()
 }
 
-/// The relatives of GLM-4 that are refused because they have other formulas, as pairs (beginning of the model type, description). The error has the
-/// description of the first pair that matches.
+/// Model types that are refused with a reason, as pairs (beginning of the model type, reason). The error has the reason of the first pair that
+/// matches.
 const REFUSED: [(&str, &str); 9] = [
     ("glm4_moe", "GLM-4.5, 4.6 and 4.7 have experts (MoE)"),
     ("glm4v_moe", "GLM-4.5V and GLM-4.6V have experts (MoE)"),

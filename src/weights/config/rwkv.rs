@@ -60,7 +60,7 @@ impl ModelConfig for RwkvConfig {
         let rows = |name: &str| shapes.matrix(name).map(|s| s[0]);
         let gate = "blocks.0.ffn.gate.weight";
         let is_in_qwen = rows(gate).is_some();
-        // A QRWKV-6 has fewer heads of keys than of receptance.
+        // A QRWKV-6 has fewer key heads than receptance heads, so only its receptance matrix has the width of the attention.
         let [att, ffn] = match is_in_qwen {
             true => ["blocks.0.att.receptance.weight", gate],
             false => ["blocks.0.att.key.weight", "blocks.0.ffn.key.weight"],
@@ -106,8 +106,8 @@ impl ModelConfig for RwkvConfig {
 }
 
 impl RwkvConfig {
-    /// Returns the metadata of a model in the body of Qwen2. Its `num_attention_heads` counts the heads of the Qwen2 from which the model was made. The time mix
-    /// of a QRWKV-6 has as many heads.
+    /// Returns the metadata of a model in the body of Qwen2. `num_attention_heads` counts the heads of the original Qwen2. The time mix of a QRWKV-6
+    /// has the same number of heads. So the head size is the number of rows of its receptance matrix, divided by this number.
     fn in_qwen(&self, shapes: &Shapes<'_>) -> Result<BTreeMap<String, String>> {
         let mut metadata = BTreeMap::new();
         if let Some(eps) = self.rms_norm_eps {
@@ -142,7 +142,8 @@ fn number(eps: f64) -> Result<String> {
     Ok(narrow.to_string())
 }
 
-/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types, and for the types of ARWKV-7 and QRWKV-6. Returns false for other hybrids.
+/// Returns true for `rwkv`, `rwkv5`, `rwkv_6`, `rwkv7_fla` and similar types, and for the types of ARWKV-7 and QRWKV-6. Returns false for other
+/// hybrids.
 pub(in crate::weights) fn is_rwkv(model_type: &str) -> bool {
     if ["rwkv_hybrid", "rwkv6qwen2"].contains(&model_type) {
         return true;

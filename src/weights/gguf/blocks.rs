@@ -9,7 +9,7 @@ use half::f16;
 use std::io::{self, Write};
 use std::path::Path;
 
-/// The number of weights that are encoded at once, before it is rounded to whole rows. All threads of the host share the rows.
+/// The number of weights that are encoded at once, before rounding up to whole rows. All threads of the host share the rows.
 const CHUNK: usize = 1 << 18;
 
 /// A GGUF type that this library writes.
@@ -34,8 +34,8 @@ impl BlockType {
         self.dtype.block().map_or(1, |(len, _)| len)
     }
 
-    /// Writes a matrix. If the matrix is already stored with the same codes, writes exactly the same weights. `importance` has one number per column, as
-    /// [`RowEncoder`] needs it.
+    /// Writes a matrix. If the matrix is already stored with the same codes, writes exactly the same weights. `importance` has one number per
+    /// column, as [`RowEncoder`] needs it.
     ///
     /// # Errors
     ///
@@ -59,8 +59,8 @@ impl BlockType {
         coding.format == self.format && coding.axis == Axis::Row && !coding.transposed && matrix.k.is_multiple_of(self.block_len())
     }
 
-    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. The numbers must be whole rows. `width` is
-    /// the length of a row, a multiple of the block length.
+    /// Calls `write` with a writer of little-endian F32 numbers, and writes these numbers as blocks to `out`. The numbers must be whole rows.
+    /// `width` is the length of a row, a multiple of the block length.
     ///
     /// # Errors
     ///
@@ -97,7 +97,8 @@ struct BlockSink<'a> {
     out: &'a mut dyn Write,
     /// The bytes of numbers that are not encoded yet.
     waiting: Vec<u8>,
-    /// The first error. A writer can only return errors of the disk, so this field keeps errors of the numbers.
+    /// The first error. `Write` can return only errors of input and output, so this field keeps the full error, for example of a number that does
+    /// not fit.
     failed: Option<Error>,
 }
 

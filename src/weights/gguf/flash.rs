@@ -53,7 +53,7 @@ const PARTS: [(&str, &str); 23] = [
     ("ffn_up_shexp", "mlp.shared_experts.up_proj"),
     ("ffn_down_shexp", "mlp.shared_experts.down_proj"),
 ];
-/// The bias of the router, with its ending.
+/// The bias of the router, as ((GGUF name, ending), canonical name).
 const ROUTER_BIAS: ((&str, &str), &str) = (("exp_probs_b", "bias"), "mlp.gate.e_score_correction_bias");
 
 /// Returns the tensors under their canonical names, with stacks not yet split, and the configuration from the metadata.

@@ -36,7 +36,7 @@ const PARTS: [(&str, &str); 10] = [
     ("post_ffw_norm", "post_mlp_layernorm"),
 ];
 const FUSED: &str = "attn_qkv";
-/// The context length that is used if the file has a wrong value. All published models were trained with at least this length.
+/// The context length that is used if the file has no usable value. All published models were trained with at least this length.
 const SAFE_CONTEXT: usize = 8192;
 /// The number of rows of GLM-4's embedding.
 const N_VOCAB: usize = 151_552;
@@ -83,7 +83,7 @@ pub(super) fn add_tied_head(tensors: &mut Vec<LocatedTensor>) {
     tensors.extend(head);
 }
 
-/// Returns the canonical tensors for a tensor of the file: three for a fused one, an empty list for the table of rotary frequencies. An unknown
+/// Returns the canonical tensors for a tensor of the file: three for a fused tensor, an empty list for the table of rotary frequencies. An unknown
 /// tensor keeps its name.
 fn canonical(t: &ListedTensor, glm: &Glm) -> Result<Vec<LocatedTensor>> {
     if t.name == "rope_freqs.weight" {
@@ -203,8 +203,8 @@ impl Values<'_> {
         if is_lossy { as_hf.check() } else { glm.check() }
     }
 
-    /// Returns the file's context length, or [`SAFE_CONTEXT`] if the length is out of range or equals the width: llama.cpp's converter of `chatglm`
-    /// writes the width if it does not find the model's context length.
+    /// Returns the file's context length, or [`SAFE_CONTEXT`] if the length is out of range. Also returns [`SAFE_CONTEXT`] if the length of a
+    /// `chatglm` equals the width: llama.cpp's converter writes the width if it does not find the model's context length.
     fn context(&self, width: usize) -> Result<usize> {
         let said: u64 = self.need("context_length")?;
         let is_usable = (1..=MAX_CONTEXT as u64).contains(&said) && !self.is_width_as_context(width)?;

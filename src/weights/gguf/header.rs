@@ -17,7 +17,7 @@ use crate::tensor::DType;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-/// The largest number of metadata keys, and of tensors. A model of a hundred layers has 3000 tensors.
+/// The maximum number of metadata keys, and of tensors. A model of a hundred layers has 3000 tensors.
 const MAX_ENTRIES: u64 = 100_000;
 /// The data of each tensor begin at a multiple of this number of bytes, unless the metadata set another number.
 pub const DEFAULT_ALIGNMENT: usize = 32;
@@ -49,8 +49,8 @@ pub struct ListedTensor<'a> {
 }
 
 impl<'a> Header<'a> {
-    /// Reads the header of a file up to the list of tensors. `file` has all bytes of the file, or at least its header. `size` is the number of bytes of
-    /// the file.
+    /// Reads the header of a file up to the list of tensors. `file` has all bytes of the file, or at least its header. `size` is the number of bytes
+    /// of the file.
     ///
     /// # Errors
     ///
@@ -129,8 +129,8 @@ impl<'a> Header<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file, or if two tensors have the same name or
-    /// overlap.
+    /// `File` if a tensor has an unsupported type, an impossible shape or bytes outside of the file. Also `File` if two tensors have the same name
+    /// or overlap.
     pub fn tensors(&self) -> Result<Vec<ListedTensor<'a>>> {
         let alignment = self.alignment()?;
         let mut reader = self.reader;

@@ -30,8 +30,8 @@ use super::located::LocatedTensor;
 use crate::error::{Error, Result, short};
 use std::collections::BTreeMap;
 
-/// Returns how many bytes at the beginning of a file must be in memory. `head` has the bytes so far. If the header continues after `head`, returns
-/// four times the length of `head`, at least 1 MiB, because only a complete header shows its own length. Otherwise returns the length of `head`.
+/// Returns how many bytes at the beginning of a file must be in memory. `head` has the bytes so far. If the header continues after these bytes,
+/// returns four times their number, at least 1 MiB, because only a complete header shows its own length. Otherwise returns their number.
 pub(super) fn header_bytes(head: &[u8], size: u64) -> u64 {
     let is_cut = |e: &Error| head.len() <= reader::MAX_HEADER_BYTES && e.hint.as_deref() == Some(reader::AGAIN);
     match Header::read(head, size).and_then(|header| header.tensors().map(|_| ())) {
@@ -67,8 +67,9 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     Ok((tensors, header.metadata))
 }
 
-/// Returns the name of a tensor with the same inputs as `name`, under which another GGUF file of the model may store it: the fused tensor of queries, keys
-/// and values, the fused tensor of the experts' gate and up matrices, or an embedding that is also the output matrix.
+/// Returns another GGUF name under which a file of the same model may store the tensor `name`, with the same inputs. One fused tensor may hold
+/// queries, keys and values, and another the experts' gate and up matrices. The embedding may also be the output matrix. Returns `None` for other
+/// tensors.
 pub(crate) fn shared_name(name: &str) -> Option<String> {
     if let Some((block, "q.weight" | "k.weight" | "v.weight")) = name.rsplit_once(".attn_") {
         return Some(format!("{block}.attn_qkv.weight"));

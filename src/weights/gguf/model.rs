@@ -8,7 +8,8 @@ use crate::weights::Checkpoint;
 pub struct GgufModel {
     /// The value of `general.architecture`.
     pub architecture: &'static str,
-    /// The value of `general.basename`, by which readers distinguish models of one architecture. `None` if the architecture has one kind of models.
+    /// The value of `general.basename`, by which readers distinguish models of one architecture. `None` if the architecture has only one kind of
+    /// models.
     pub basename: Option<&'static str>,
     /// The model's sizes and constants. In the file, the architecture and a dot come before each key.
     pub sizes: Vec<(&'static str, GgufValue)>,
@@ -26,7 +27,8 @@ pub struct GgufTensor {
     pub shape: Vec<usize>,
     /// True if the file stores the last two dimensions of each source swapped.
     pub swapped: bool,
-    /// The order in which the file stores equal parts of the elements: the indices of these parts in the source. Empty for one part.
+    /// The order of the elements, divided into parts of equal size: part i in the file is part `order[i]` of the source. Empty if the order does not
+    /// change.
     pub order: Vec<usize>,
     /// The possible types of the elements.
     pub precision: Precision,

@@ -2,19 +2,19 @@
 
 use crate::error::{Error, Result};
 
-/// The size of the largest header, in bytes. A vocabulary of 150 000 tokens with its merges takes 10 MB.
+/// The maximum size of a header, in bytes. A vocabulary of 150 000 tokens with its merges takes 10 MB.
 pub const MAX_HEADER_BYTES: usize = 64 << 20;
-/// The length of the longest key or tensor name, in bytes. ggml allows 64.
+/// The maximum length of a key or tensor name, in bytes. ggml allows 64.
 const MAX_NAME_BYTES: u64 = 256;
-/// The length of the longest metadata text that is kept, in bytes. Longer texts are skipped, such as chat templates and licences.
+/// The maximum length of a metadata text that is kept, in bytes. Longer texts are skipped, such as chat templates and licences.
 const MAX_TEXT_BYTES: usize = 4 << 10;
-/// The largest depth of nested arrays.
+/// The maximum depth of nested arrays.
 const MAX_DEPTH: usize = 4;
 /// The hint for a header with an impossible or unknown value.
 pub const DAMAGED: &str = "the file is damaged, or needs a newer version of wingbeat: download the file again";
 /// The hint for a truncated file.
 pub const AGAIN: &str = "the download may be incomplete: download the file again";
-/// The largest number of items in an array whose items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
+/// The maximum number of items in an array whose items are read. The largest published vocabulary has 152 000 tokens and 318 000 merges.
 const MAX_ITEMS: u64 = 1 << 20;
 pub const U32: u32 = 4;
 pub const I32: u32 = 5;

@@ -1,6 +1,6 @@
-//! Maps the tensors of GGUF files to the official tensors, for RWKV-6, RWKV-7 and their relatives in the body of Qwen2. Changes names and orientation,
-//! and splits fused tensors. Also undoes rescaling: some files have matrices divided by powers of two, for engines whose residual stream is f16. Here
-//! the residual stream is f32, and undoing is exact.
+//! Maps the tensors of GGUF files to the official tensors, for RWKV-6, RWKV-7 and their relatives in the body of Qwen2. Changes names and
+//! orientation, and splits fused tensors. Also undoes rescaling: some files have matrices divided by powers of two, for engines whose residual
+//! stream is f16. Here the residual stream is f32, and undoing is exact.
 //!
 //! This module knows the names, and the metadata that affect shapes. The module `header` reads the container.
 
@@ -152,8 +152,8 @@ impl RwkvMetadata {
         Ok(RwkvMetadata { version, head_size, rescale_every })
     }
 
-    /// Returns the official tensors for a tensor of the file: several for a fused one, an empty list for an unused one. An unknown tensor keeps
-    /// its name.
+    /// Returns the official tensors for a tensor of the file: several for a fused tensor, an empty list for an unused tensor. An unknown tensor
+    /// keeps its name.
     pub fn canonical(&self, t: &ListedTensor) -> Result<Vec<LocatedTensor>> {
         if let Some((_, name)) = TOP.iter().find(|(ours, _)| *ours == t.name) {
             return Ok(vec![located(t, name.to_string())]);

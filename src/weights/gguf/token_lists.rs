@@ -33,7 +33,7 @@ impl<'a> TokenLists<'a> {
     ///
     /// # Errors
     ///
-    /// `File` if a list has another type than expected or is too long, or if the number of token types differs from the number of tokens.
+    /// `File` if a list has another type than expected or is too long. Also `File` if the number of token types differs from the number of tokens.
     pub(crate) fn read(file: &'a [u8]) -> Result<Option<TokenLists<'a>>> {
         let header = Header::read(file, file.len() as u64)?;
         let (Some(model), Some(tokens)) = (header.metadata.get("tokenizer.ggml.model"), header.texts("tokenizer.ggml.tokens")?) else {

@@ -25,9 +25,9 @@ pub const TYPES: [(u32, DType); 18] = [
     (39, DType::MXFP4),
 ];
 
-/// The unsupported types of tensors. Each row begins with the supported type that an error suggests in place of the row's types. For types with one bit
-/// per weight, the error suggests Q2_K: TQ1_0 is nearer in size, but suits only models that were trained with ternary weights. ggml itself
-/// no longer reads the types 4, 5, 31 to 33 and 36 to 38, but old files have them.
+/// The unsupported types of tensors. Each row begins with the supported type that an error suggests in place of the row's types. For types with one
+/// bit per weight, the error suggests Q2_K: TQ1_0 is nearer in size, but suits only models that were trained with ternary weights. ggml itself no
+/// longer reads the types 4, 5, 31 to 33 and 36 to 38, but old files have them.
 const REFUSED: [(DType, &[(u32, &str)]); 7] = [
     (DType::Q2K, &[(16, "IQ2_XXS"), (17, "IQ2_XS"), (19, "IQ1_S"), (22, "IQ2_S"), (29, "IQ1_M"), (41, "Q1_0")]),
     (DType::Q3K, &[(18, "IQ3_XXS"), (21, "IQ3_S")]),

@@ -27,8 +27,8 @@ pub struct GgufContent {
     /// The formats of matrices that are written in blocks, by canonical name. A matrix whose rows are not whole blocks stays a float, and so do
     /// vectors and low-rank matrices, as in `llama-quantize`.
     pub formats: BTreeMap<String, &'static dyn Format>,
-    /// The factors of squared errors while a matrix is encoded, one per column, by the matrix's canonical name. Without an entry, all weights of a
-    /// matrix count alike.
+    /// The importance of each column, by the matrix's canonical name. While the matrix is encoded, the squared errors of a column are multiplied by
+    /// its importance. Without an entry, all weights of a matrix count alike.
     pub importance: BTreeMap<String, Arc<[f32]>>,
 }
 
@@ -37,14 +37,14 @@ pub(in crate::weights) trait Adapter {
     /// Returns the tensor that replaces the model's tensor `name`, or `None` if the adapter has no such tensor.
     fn replacement(&self, name: &str) -> Option<Result<View<'_>>>;
 
-    /// Returns a function that writes the sum of the model's matrix `w` and its low-rank pair as `dtype`. Returns `None` if the adapter has no pair for
-    /// the tensor `name`.
+    /// Returns a function that writes the sum of the model's matrix `w` and its low-rank pair as `dtype`. Returns `None` if the adapter has no pair
+    /// for the tensor `name`.
     fn merged<'a>(&'a self, name: &str, w: &View<'a>, dtype: DType) -> Option<WriteData<'a>>;
 }
 
 /// The options of [`write`].
 pub(in crate::weights) struct GgufOptions<'a> {
-    /// The type of floats, except those that llama.cpp needs as F32. `None` means F16.
+    /// The type of floats, except tensors that llama.cpp needs as F32. `None` means F16.
     pub dtype: Option<DType>,
     /// The LoRA adapter that is merged into the weights.
     pub lora: Option<&'a dyn Adapter>,
@@ -152,14 +152,15 @@ pub(in crate::weights) fn write(input: &Checkpoint, out: &Path, what: &GgufOptio
     write_file(Readers::Umask, out, &head, entries, progress)
 }
 
-/// Returns whether a tensor is the output matrix and shares the bytes of the embedding. Such a file has no output matrix.
+/// Returns whether a tensor is an output matrix that shares the bytes of the embedding. llama.cpp needs no copy of it: without an output matrix, it
+/// uses the embedding.
 fn is_tied_head(tensor: &GgufTensor, input: &Checkpoint) -> bool {
     let place = |name: &str| input.slot(name).map(|slot| (slot.located.file, slot.located.bytes.clone()));
     let names = ["lm_head.weight", "model.embed_tokens.weight"];
     tensor.sources == names[..1] && place(names[0]) == place(names[1])
 }
 
-/// The types of rows that are not whole blocks of 256, as llama-quantize chooses them.
+/// Substitutes for formats whose blocks of 256 weights do not divide a row, as pairs (format, substitute). llama-quantize chooses the same types.
 const INSTEAD: [(&str, &str); 6] =
     [("q2_k", "iq4_nl"), ("q3_k", "iq4_nl"), ("iq4_xs", "iq4_nl"), ("q4_k", "q5_0"), ("q5_k", "q5_1"), ("q6_k", "q8_0")];
 

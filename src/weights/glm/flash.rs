@@ -5,8 +5,8 @@ use crate::error::{Error, Result};
 use crate::weights::{TensorSlot, layer_of};
 use serde::{Deserialize, Serialize};
 
-/// The largest numbers of layers, of heads and of experts. Without these limits, a small hostile file could make the loader list many millions of
-/// tensors, because each head and each expert has its own.
+/// The maximum numbers of layers, heads and experts. Each head and each expert has its own tensors. Without limits, a small hostile file could make
+/// the loader list many millions of tensors.
 pub(in crate::weights) const MAX_LAYERS: usize = 256;
 const MAX_HEADS: usize = 1024;
 const MAX_EXPERTS: usize = 1024;

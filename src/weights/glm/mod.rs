@@ -18,7 +18,7 @@ pub const GLM: &str = "wingbeat.glm";
 /// The model types: `chatglm` for ChatGLM's own files, `glm` for the same models in `transformers`, `glm4` for GLM-4-0414 (with two more norms per
 /// layer), [`VISION`] and [`FLASH`].
 pub(super) const MODEL_TYPES: [&str; 5] = ["chatglm", "glm", "glm4", VISION, FLASH];
-/// The model type of the text half of a model that also reads images, such as GLM-4.1V. The layers of the text half are the layers of `glm4`.
+/// The model type of the text half of a model that also reads images, such as GLM-4.1V. The text half has the same layers as `glm4`.
 pub(super) const VISION: &str = "glm4v";
 /// The model type of GLM-4.7-Flash, which has latent attention and experts.
 pub const FLASH: &str = "glm4_moe_lite";
@@ -31,7 +31,7 @@ const MAX_THETA: f64 = 1e15;
 pub(super) const MAX_EOS: usize = 64;
 /// The largest number of class names.
 pub(super) const MAX_LABELS: usize = 1 << 16;
-/// The length of the longest class name, in bytes.
+/// The maximum length of a class name, in bytes.
 const MAX_LABEL: usize = 1 << 10;
 /// The default base of rotary embeddings. In ChatGLM's own files, `rope_ratio` multiplies this base.
 pub(super) const DEFAULT_THETA: f64 = 10_000.0;

@@ -1,7 +1,7 @@
 //! PEFT's `adapter_config.json`: the scale of each low-rank pair, and the kind of the adapter.
 //!
-//! The scale of a pair is alpha / r, or alpha / √r with `use_rslora`. `rank_pattern` and `alpha_pattern` set r and alpha of single modules. Their keys
-//! are regular expressions. The first key that matches a module's name, or its end after a dot, counts.
+//! The scale of a pair is alpha / r, or alpha / √r with `use_rslora`. `rank_pattern` and `alpha_pattern` set r and alpha of single modules. Their
+//! keys are regular expressions. The first key that matches counts. A key matches a whole module name, or the end of the name after a dot.
 //!
 //! Some keys only describe the training, such as `target_modules`, `bias` and `modules_to_save`: the file's tensors show what was trained.
 //! `fan_in_fan_out` describes how a base model stores its matrices, and does not change the pairs.
@@ -15,11 +15,11 @@ use serde_json::{Map, Value};
 use std::path::Path;
 
 const NAME: &str = "adapter_config.json";
-/// The size of the largest file, in bytes. A pattern for every matrix of a large model takes about 100 kilobytes.
+/// The maximum size of the file, in bytes. A pattern for every matrix of a large model takes about 100 kilobytes.
 const MAX_BYTES: u64 = 4 << 20;
 /// The largest number of patterns of a key. A model of a hundred layers has about a thousand matrices.
 const MAX_PATTERNS: usize = 1 << 12;
-/// The largest number of steps to match one pattern, and the largest size of a compiled pattern in bytes, because a file may be hostile.
+/// Limits on the steps to match one pattern, and on the bytes of a compiled pattern, because a file may be hostile.
 const MAX_STEPS: usize = 10_000;
 const MAX_COMPILED_BYTES: usize = 1 << 18;
 

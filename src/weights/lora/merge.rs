@@ -1,5 +1,5 @@
-//! The merge of one matrix with its low-rank pair, in blocks of rows: W + s·L·R, where L `[rows, r]` and R `[r, columns]` are B and A of the pair, or
-//! their transposes if the model stores the matrix transposed.
+//! The merge of one matrix with its low-rank pair, in blocks of rows: W + s·L·R. L `[rows, r]` is the pair's B, and R `[r, columns]` is its A. For
+//! an embedding, and for a matrix that the model stores transposed, L is the transpose of A, and R the transpose of B.
 //!
 //! DoRA also has a magnitude m for each output of the matrix. Then each output's row of the sum is scaled so that its norm is m. In a transposed
 //! matrix, an output is a column.
@@ -148,7 +148,7 @@ impl Sum<'_, '_> {
         Ok(())
     }
 
-    /// Returns for each column the factor after which the norm of the column equals its magnitude.
+    /// Returns one factor per column. Multiplied by its factor, a column has the norm that its magnitude sets.
     fn column_factors(&self, magnitudes: Vec<f32>) -> Result<Vec<f32>> {
         let mut squares = filled(0f64, magnitudes.len(), LORA)?;
         self.blocks(&mut |_, block| {

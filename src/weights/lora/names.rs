@@ -1,7 +1,7 @@
 //! The names in an adapter's file: which matrix of the model each tensor belongs to.
 //!
-//! An adapter has the names of the file from which it was trained, and the model's file here may have others. So each matrix that a pair changes is
-//! renamed as a tensor of its own, with the shape of the pair's product.
+//! An adapter uses the names of the file from which it was trained, and the model's file here may use other names. So each matrix that a pair
+//! changes is renamed like a tensor of the model, with the shape of the pair's product.
 
 use super::merge::Factor;
 use crate::error::{Error, Result};
@@ -82,14 +82,14 @@ pub(super) fn split(name: &str) -> Option<(&str, Part, Form)> {
     ];
     let of_peft = bare.strip_suffix(".default").unwrap_or(bare);
     let found = ends.into_iter().find_map(|(end, part, form)| Some((of_peft.strip_suffix(end)?, part, form)));
-    // A name such as `w_lora.lora.0.weight` is a whole matrix of flash-linear-attention.
+    // A name such as `w_lora.lora.0.weight` is a whole matrix of flash-linear-attention, so `.weight` is not stripped here.
     let of_web = [(".lora.0", Part::A), (".lora.1", Part::B)];
     let found = found.or_else(|| of_web.into_iter().find_map(|(end, part)| Some((name.strip_suffix(end)?, part, Form::Web))));
     found.map(|(module, part, form)| (without_prefix(module.strip_suffix(".weight").unwrap_or(module)), part, form))
 }
 
-/// Returns the name of the model's tensor that a fully trained tensor of the adapter replaces, under the adapter's names. `name` is the name in the
-/// adapter.
+/// Returns the name of the tensor that a fully trained tensor replaces, as the model on which the adapter was trained names it. `name` is the name
+/// in the adapter.
 pub(super) fn whole(name: &str) -> String {
     let name = without_prefix(name);
     name.replace(".modules_to_save.default.", ".").replace(".modules_to_save.", ".").replace(".base_layer.", ".")
@@ -99,7 +99,7 @@ fn without_prefix(name: &str) -> &str {
     name.strip_prefix(PEFT).unwrap_or(name)
 }
 
-/// Returns the matrix of a module as a tensor that is in no file.
+/// Returns a tensor that stands for the matrix of a module while names are converted. No file has its data.
 ///
 /// # Errors
 ///
@@ -120,14 +120,14 @@ pub(super) fn matrix(module: &str, shape: [usize; 2]) -> Result<LocatedTensor> {
 
 /// A tensor that the adapter changes, under its name in the model.
 pub(super) struct Target {
-    /// The index of the tensor in the list for [`targets`].
+    /// The index of the tensor in the argument `changed` of [`targets`].
     pub index: usize,
     pub name: String,
     pub slot: TensorSlot,
 }
 
-/// Returns the tensors `changed` under their names in `model`. A joint matrix of queries, keys and values becomes three, in this order. `is_web` is true
-/// if the adapter has web-rwkv's names.
+/// Returns the tensors `changed` under their names in `model`. A joint matrix of queries, keys and values becomes three tensors, in this order.
+/// `is_web` is true if the adapter has web-rwkv's names.
 ///
 /// # Errors
 ///
@@ -153,15 +153,15 @@ pub(super) fn targets(mut changed: Vec<LocatedTensor>, adapter: &Checkpoint, is_
     Ok(slots.into_iter().map(target).collect())
 }
 
-/// Replaces web-rwkv's name of a vector by the official name. The adapter's file does not show which names it uses, so a name is replaced only if the
-/// model has the official name and not web-rwkv's name.
+/// Replaces web-rwkv's name of a vector by the official name. The adapter's file does not show which style of names it uses. So a name is replaced
+/// only if the model has the official name and not web-rwkv's name.
 fn official(name: &str, model: &Checkpoint) -> String {
     let other = || Some(name.replace(".time_mix_", ".time_maa_").replace(".time_first", ".time_faaaa"));
     let other = Some(name).filter(|name| model.shape(name).is_none()).and_then(|_| other());
     other.filter(|other| model.shape(other).is_some()).unwrap_or_else(|| name.to_string())
 }
 
-/// Returns L and R, whose product L·R changes the matrix of a module in its own orientation. `a` and `b` are the names of A and B.
+/// Returns L and R, whose product L·R changes the matrix of a module in the module's orientation. `a` and `b` are the names of A and B.
 pub(super) fn factors(a: &str, b: &str, form: Form) -> (Factor, Factor) {
     let of = |name: &str, is_transposed| Factor { name: name.to_string(), is_transposed };
     match form {

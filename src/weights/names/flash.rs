@@ -16,8 +16,8 @@ use crate::weights::located::LocatedTensor;
 use crate::weights::{Flash, TensorSlot};
 use std::ops::Range;
 
-/// Returns the matrices of a fused or stacked tensor, in the order of its rows. Returns `None` if the tensor is neither. `part` is its name within the
-/// layer, with or without `.weight`.
+/// Returns the matrices of a fused or stacked tensor, in the order of its rows. Returns `None` if the tensor is neither fused nor stacked. `part` is
+/// the tensor's name within the layer, with or without `.weight`.
 ///
 /// # Errors
 ///

@@ -63,8 +63,8 @@ pub(in crate::weights) fn slots(tensors: Vec<LocatedTensor>, glm: Option<&Glm>) 
     Ok((slots, style))
 }
 
-/// Returns the tensors under their canonical names, the style of the names, and the number of tensors with a name of a GLM. `tensors` may also be those
-/// that an adapter changes. Leaves out the vision encoder of a supported vision model.
+/// Returns the tensors under their canonical names, the style of the names, and the number of tensors with a name of a GLM. `tensors` may also be
+/// the tensors that an adapter changes. Leaves out the vision encoder of a supported vision model.
 ///
 /// # Errors
 ///
@@ -102,8 +102,8 @@ pub(in crate::weights) fn renamed(tensors: Vec<LocatedTensor>, glm: &Glm) -> Res
             continue;
         }
         if let Some(flash) = &glm.flash {
-            // The layers after those in the configuration predict further tokens, and are left out. Leading zeros are refused, so that a file
-            // cannot name one layer many times.
+            // Layers beyond the configured number predict further tokens, and are left out. Leading zeros are refused, so that a file cannot name
+            // one layer many times.
             let number = layer.parse::<usize>().ok().filter(|n| n.to_string() == layer);
             let number = number
                 .ok_or_else(|| Error::model("expected the number of a layer without leading zeros").at(format!("tensor {}", t.name)))?;

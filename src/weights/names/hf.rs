@@ -18,7 +18,7 @@ pub(super) fn recognises(tensors: &[LocatedTensor]) -> bool {
 }
 
 /// Returns the tensors under their canonical names. The orientation of low-rank pairs is detected by their shapes, because some re-uploads store the
-/// pairs as Linear layers, that is transposed.
+/// pairs transposed, as Linear layers.
 pub(super) fn slots(mut tensors: Vec<LocatedTensor>) -> Vec<TensorSlot> {
     tensors.iter_mut().for_each(|t| t.name = renamed(&t.name));
     let any = |end: &str| tensors.iter().any(|t| t.name.ends_with(end));

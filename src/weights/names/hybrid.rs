@@ -1,5 +1,6 @@
-//! The names of ARWKV-7 and QRWKV-6 in their Hugging Face folders. Both have Qwen2's names outside of the time mix. ARWKV-7 (`RwkvHybridForCausalLM`) has
-//! the names of RWKV-7 under `self_attn.time_mixer`. QRWKV-6 (`RWKV6Qwen2ForCausalLM`) has the names of Qwen2 and of RWKV-6 under `self_attn`.
+//! The names of ARWKV-7 and QRWKV-6 in their Hugging Face folders. Both have Qwen2's names outside of the time mix. ARWKV-7
+//! (`RwkvHybridForCausalLM`) has the names of RWKV-7 under `self_attn.time_mixer`. QRWKV-6 (`RWKV6Qwen2ForCausalLM`) has the names of Qwen2 and of
+//! RWKV-6 under `self_attn`.
 //!
 //! Values and orientations equal the official ones of RWKV-7 and RWKV-6, but QRWKV-6 has its lerps in another order.
 

@@ -158,7 +158,7 @@ fn official(name: &str, parts: &[(&str, &str)]) -> String {
     format!("blocks.{number}.{}", with_part_renamed(part, parts))
 }
 
-/// Returns tensors whose values and orientations are official under their [`official`] names.
+/// Renames tensors with [`official`]. Their values and orientations must already be official.
 fn renamed(mut tensors: Vec<LocatedTensor>, parts: &[(&str, &str)]) -> Vec<TensorSlot> {
     for t in &mut tensors {
         t.name = official(&t.name, parts);

@@ -14,7 +14,7 @@ pub(super) type Id = u32;
 /// Limit on the memory that the values of one pickle take, in bytes. A checkpoint of 10 000 tensors takes 16 MB.
 const MAX_BYTES: usize = 256 << 20;
 const MAX_RANK: usize = 8;
-/// The length of the longest list of numbers that is read. Longer lists are left out.
+/// The maximum length of a list of numbers. Longer lists are left out.
 const MAX_LISTED: usize = 1024;
 
 /// An object of a pickle.
@@ -320,7 +320,7 @@ impl<'a> Arena<'a> {
         Ok(contents)
     }
 
-    /// Returns the numbers of a list or tuple of whole numbers. Returns `None` for any other object and for a long list.
+    /// Returns the numbers of a list or tuple of whole numbers of at least 0. Returns `None` for any other object and for a long list.
     fn numbers(&self, id: Id) -> Option<Vec<usize>> {
         match self.get(id) {
             PickleValue::List(ids) | PickleValue::Tuple(ids) if ids.len() <= MAX_LISTED => {

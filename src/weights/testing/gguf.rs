@@ -142,7 +142,7 @@ pub fn q8_0(numbers: &[f32]) -> Vec<u8> {
     numbers.chunks(32).flat_map(block).collect()
 }
 
-/// Encodes rows of whole blocks in a block type that has a weight format.
+/// Encodes rows of whole blocks in a block type. Panics if no weight format has the type's name.
 #[cfg(feature = "embedded-model")]
 pub fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
     let format = crate::quant::find(&dtype.name().to_lowercase()).expect("the type has a format");
@@ -153,7 +153,7 @@ pub fn rounded(dtype: DType, numbers: &[f32]) -> Vec<u8> {
     bytes
 }
 
-/// Returns the places of the f16 in a block of a block type.
+/// Returns the byte offsets of the f16 numbers in a block of a block type.
 #[cfg(feature = "embedded-model")]
 pub fn scale_places(dtype: DType) -> Vec<usize> {
     let (_, size) = dtype.block().expect("the type has blocks");

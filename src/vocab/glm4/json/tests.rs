@@ -234,7 +234,7 @@ fn a_file_of_another_family_is_not_read_as_glm4() {
 fn files_may_have_the_published_size() {
     let merges = full_merges();
     let mut json = file(&merges);
-    // the published file has 318 000 merges, because its tokens can be cut in more ways
+    // the published file has 318 000 merges, because its tokens can be cut in more ways than the made-up tokens
     let list = json["model"]["merges"].as_array_mut().unwrap();
     let last = list[list.len() - 1].clone();
     list.extend(std::iter::repeat_n(last, 318_000 - list.len()));

@@ -80,8 +80,8 @@ pub(super) fn read(keys: ConfigKeys, rope: &Rope) -> Result<GlmConfig> {
     Ok(GlmConfig { glm, is_tied, width, vocab, n_layer, n_ffn: or("intermediate_size", 10240)? })
 }
 
-/// Returns for each layer whether its mlp is dense. `mlp_layer_types` lists the layers. Without this key, the first `first_k_dense_replace` layers are
-/// dense, or one layer if this key is missing, too.
+/// Returns for each layer whether its mlp is dense. `mlp_layer_types` lists the layers. Without this key, the first `first_k_dense_replace` layers
+/// are dense, or one layer if this key is missing, too.
 fn dense(keys: ConfigKeys, n_layer: SizeKey) -> Result<Vec<bool>> {
     let Some(listed) = keys.get("mlp_layer_types") else {
         let first = keys.count("first_k_dense_replace")?.unwrap_or(1);

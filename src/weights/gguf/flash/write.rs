@@ -47,13 +47,13 @@ struct FileName {
     stack: Option<StackName>,
 }
 
-/// The canonical names of the matrices of a stack, which differ in a number.
+/// A pattern for the canonical names of a stack's matrices. The names differ only in a number.
 struct StackName {
     /// The text before the number, with a dot at its end.
     before: String,
     /// The text after the number, with a dot at its beginning.
     after: String,
-    /// The number of the tensor.
+    /// The number in the tensor's own name.
     index: usize,
     is_of_heads: bool,
 }
@@ -139,7 +139,7 @@ fn sizes(input: &Checkpoint, glm: &Glm, flash: &Flash) -> Result<Vec<(&'static s
         ("block_count", size(flash.dense.len())?),
         ("leading_dense_block_count", size(n_dense)?),
         ("attention.head_count", size(glm.n_head)?),
-        // All heads read one latent.
+        // All heads read one latent vector, which llama.cpp counts as one key head.
         ("attention.head_count_kv", size(1)?),
         ("attention.q_lora_rank", size(flash.q_rank.unwrap_or(0))?),
         ("attention.kv_lora_rank", size(flash.kv_rank)?),

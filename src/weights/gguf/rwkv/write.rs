@@ -6,17 +6,17 @@ use super::{Heads, IN_QWEN, KEPT, RwkvVersion, Swapped, TOP, VERSIONS, Vector};
 use crate::error::{Error, Result};
 use crate::weights::{Checkpoint, GROUP_NORM_EPS, HEAD_SIZE, LAYER_NORM_EPS, LERP_ORDER, layer_of, lerp_indices};
 
-/// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this one.
+/// RWKV models have no limit on the context. llama.cpp needs a number, and its converter writes this number.
 const CONTEXT: usize = 1 << 20;
 /// llama.cpp's ε of the group norm. Files cannot set another value.
 const GROUP_NORM: f32 = 64e-5;
-/// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the others with the type of the large matrices.
+/// Low-rank matrices that llama.cpp's converter always writes as F32. It writes the other low-rank matrices with the type of the large matrices.
 const SINGLE: [&str; 4] = ["time_mix_w1", "time_mix_w2", "time_mix_decay_w1", "time_mix_decay_w2"];
 
 /// The low-rank matrices of all lerps. The parts of the lerps follow each other, in the order w, k, v, r, g.
 const LERPS: [&str; 2] = ["time_mix_w1", "time_mix_w2"];
 
-/// Describes a checkpoint of one of these models.
+/// Describes a checkpoint of an RWKV-6, RWKV-7, ARWKV-7 or QRWKV-6.
 ///
 /// # Errors
 ///
@@ -54,8 +54,8 @@ impl RwkvVersion {
         IN_QWEN.contains(&self.architecture)
     }
 
-    /// Returns the tensors of the file that contain or begin with the official tensor `official`. The list is empty for a tensor that the model does
-    /// not use, and for the later parts of a fused tensor.
+    /// Returns the tensors of the file that are made from the official tensor `official`. The first part of a fused tensor returns the whole fused
+    /// tensor. The list is empty for the later parts, and for a tensor that the model does not use.
     fn of(&self, official: &str, input: &Checkpoint) -> Result<Vec<GgufTensor>> {
         let Some(shape) = input.shape(official) else { return Ok(vec![]) };
         let len: usize = shape.iter().product();
@@ -85,7 +85,7 @@ impl RwkvVersion {
             Vector => (vec![len], false, Precision::Single),
             Swapped if SINGLE.contains(stem) => (swapped(&shape), true, Precision::Single),
             Swapped => (swapped(&shape), true, Precision::Float),
-            // RWKV-7 has its bonus r_k as one vector.
+            // Files of RWKV-7 store the bonus r_k as one vector.
             Heads if self.unused.is_empty() => (shape, false, Precision::Single),
             Heads => (vec![len], false, Precision::Single),
         };
@@ -105,7 +105,7 @@ impl RwkvVersion {
         Ok(dummy.into_iter().chain([tensor(stem)]).collect())
     }
 
-    /// Returns the fused tensor of a block's lerp vectors of `width` numbers. The last vectors of the list may be missing in the model.
+    /// Returns the fused tensor of a block's lerp vectors of `width` numbers. The model may lack the last vectors of the field `fused`.
     fn fused(&self, block: usize, width: usize, input: &Checkpoint) -> Result<GgufTensor> {
         let sources: Vec<String> = self.fused.iter().map(|name| format!("blocks.{block}.{name}")).collect();
         // Files of ARWKV-7 have x_g also without a gate, but llama.cpp then expects five vectors.

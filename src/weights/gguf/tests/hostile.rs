@@ -169,8 +169,8 @@ fn hostile_headers_are_refused() {
     }
 }
 
-/// Ids, names, and the types that the hints name. Ids and names are those of the package `gguf` 0.19 (`GGMLQuantizationType`), and of ggml's header for
-/// types that ggml has removed.
+/// Ids, names, and the types that the hints name. Ids and names come from the package `gguf` 0.19 (`GGMLQuantizationType`). Ids and names of types
+/// that ggml has removed come from ggml's header.
 #[rustfmt::skip]
 const UNSUPPORTED: [(u32, &str, &str); 24] = [
     (4, "Q4_2", "Q4_0"), (5, "Q4_3", "Q4_0"), (9, "Q8_1", "Q8_0"), (15, "Q8_K", "Q8_0"), (16, "IQ2_XXS", "Q2_K"), (17, "IQ2_XS", "Q2_K"),

@@ -39,7 +39,7 @@ fn the_tensors_equal_those_of_an_independent_writer() {
         let (ours, theirs) = (std::fs::read(&out).unwrap(), written(architecture, &[], &model, false));
         let (ours, theirs) = (listed(&ours), listed(&theirs));
         assert_eq!(ours.keys().collect::<Vec<_>>(), theirs.keys().collect::<Vec<_>>());
-        // llama.cpp adds missing dimensions of size 1, so leading ones do not count.
+        // llama.cpp adds missing dimensions, so leading dimensions of size 1 do not count.
         let bare = |shape: &[usize]| shape.iter().copied().skip_while(|n| *n == 1).collect::<Vec<_>>();
         for (name, (dtype, shape, bytes)) in &ours {
             let theirs = &theirs[name];
@@ -111,7 +111,7 @@ fn blocks_of_the_input_are_copied() {
         }
     }
     same(&Checkpoint::open(&out).unwrap(), &model);
-    // Another type is encoded from the values, and without a format blocks become floats.
+    // Blocks of another type are encoded from the values. Without a format, blocks become floats.
     let out = converted(&dir, &input, None, &[("emb", "q4_0")]).unwrap();
     let again = Checkpoint::open(&out).unwrap();
     let types = ["emb.weight", "head.weight"].map(|name| again.stored_dtype(name).unwrap());
