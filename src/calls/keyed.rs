@@ -1,8 +1,8 @@
 //! The keyed form of tool calls of newer GLMs: a name, then keys and values in tags,
 //! `<tool_call>f<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>`.
 //!
-//! Texts are written without quotes and other values as JSON, so the tool's schema decides what `7` is. The closing tag must be there: without it,
-//! arguments may be missing.
+//! The model writes texts without quotes, and all other values as JSON. So only the tool's schema decides whether `7` is a text or a number. The
+//! closing tag is required, because without the tag arguments may be missing.
 
 use super::json::{MAX_BYTES, after};
 use super::{Declared, Form, FormReading};

@@ -22,7 +22,8 @@ pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
-    /// The JSON value around the next text, if this value is no call. Calls within it stay text, because the rest would be broken JSON.
+    /// An unfinished JSON value that is not a call. The next text belongs to this value. Calls within the value stay text, so that it stays whole
+    /// JSON.
     within: Option<JsonValue>,
 }
 

@@ -60,7 +60,7 @@ impl Engine {
         })
     }
 
-    /// Returns a copy of a pinned state, or of the empty state.
+    /// Returns a copy of a pinned state. `None` selects the empty state.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].
@@ -85,7 +85,7 @@ impl Engine {
         self.visit(move |cache, session| cache.snapshot(&name, &tokens, session))
     }
 
-    /// Makes the state after `tokens` an entry of the namespace.
+    /// Adds `snapshot`, the state after `tokens`, to the cache entries of the namespace.
     ///
     /// # Errors
     /// The errors of [`Session::restore`].

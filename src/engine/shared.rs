@@ -69,6 +69,8 @@ pub(super) struct State {
 }
 
 impl Shared {
+    /// Returns the shared data of a new engine.
+    ///
     /// # Errors
     /// The errors of [`VectorRule::new`].
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats, may_guess: bool) -> Result<Shared> {
@@ -88,7 +90,7 @@ impl Shared {
         })
     }
 
-    /// Returns the rule that computes the vectors of a request.
+    /// Returns the rule that computes the vectors of a request. `None` selects the pooling in the engine's options.
     ///
     /// # Errors
     /// `Usage` if the model has its own pooling.
@@ -102,7 +104,7 @@ impl Shared {
     /// Prepares a request for vectors or scores. Returns `None` if the request has a prompt.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the wrong field; `Input` with the field `model` if the model cannot do what the request needs.
+    /// `Input` or `Usage` that names the invalid field; `Input` that names the field `model` if the model cannot do what the request needs.
     fn prepare_texts(&self, request: &Request) -> Result<Option<Prepared>> {
         let model = &self.model;
         let of_model = |e: Error| Error { kind: Kind::Input, ..e }.field("model");

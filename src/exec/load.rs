@@ -207,8 +207,8 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
 
 /// Returns how many rows of the matrix `part` are loaded at once, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // The rows of a transposed matrix are columns of a row-major tensor. Memory delivers whole cache lines of its rows, and larger blocks use more of
-    // each line.
+    // The rows of a transposed matrix are columns of a row-major tensor. Memory delivers whole cache lines of the tensor's rows, and larger blocks
+    // use more of each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }

@@ -1,6 +1,6 @@
-//! Executors load the weights of a tape (a model's recorded program) and play it.
+//! Executors load the weights of a tape (a model's recorded program) and play the tape.
 //!
-//! `gpu` plays a tape with kernels, and no other module names wgpu. `cpu` plays the words' twins (reference implementations). Both take and
+//! `gpu` plays a tape with kernels, and is the only module that uses wgpu. `cpu` plays the words' twins (reference implementations). Both take and
 //! return plain data.
 
 mod blocking;
@@ -89,12 +89,12 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row. Of the experts,
-    /// only those of one token count.
+    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row. Only as many experts count as one token uses.
     pub weight_bytes: u64,
 }
 
-/// Returns the size in bytes of the matrices that `dispatches` read. An embedding table counts as one row.
+/// Returns the size in bytes of the matrices that `dispatches` read. An embedding table counts as one row. Only as many experts count as one token
+/// uses.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings

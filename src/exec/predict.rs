@@ -197,7 +197,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
             }
             // A state is read once and written once.
             Binding::State(state) => bytes += 2.0 * (tape.state_spec(state).page_bytes() * load.n_slots) as f64,
-            // Latents are bound twice, as keys and as values.
+            // A cache of latents (compressed keys and values) is bound twice, as keys and as values, but counts once.
             Binding::Cache(cache) if dispatch.shader == "attention/attend" && !caches.contains(&cache) => {
                 caches.push(cache);
                 let token = tape.cache_format.size_bytes(tape.cache_spec(cache).width());
@@ -214,7 +214,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
         _ => FEW * gpu.tflop_s,
     };
     let operations = if is_sparse { 0.0 } else { 2.0 * weights * cx.tokens as f64 };
-    // If a grid is no multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle time.
+    // If the size of the grid is not a multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle
+    // time.
     let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
     let rounds = groups / gpu.cores as f64;
     let idle = if is_tiled { rounds.ceil().max(1.0) / rounds } else { 1.0 };

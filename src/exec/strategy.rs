@@ -45,7 +45,7 @@ struct Experts {
     device: DeviceChoice,
     dtype: FloatChoice,
     quant: Option<&'static str>,
-    /// The number of layers whose experts have this place: the last layers of the segment that have experts. `None` means all.
+    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. `None` means all layers.
     layers: Option<usize>,
 }
 
@@ -184,8 +184,8 @@ pub struct PlacedExperts {
     pub dtype: FloatChoice,
     /// The quantised format, as in [`PlacedLayers::quant`].
     pub quant: Option<&'static str>,
-    /// The number of layers whose experts have this place: the last layers of the segment that have experts. A number above the number of these
-    /// layers means all.
+    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. A larger number than the
+    /// segment's layers with experts means all these layers.
     pub layers: usize,
 }
 

@@ -27,7 +27,8 @@ pub(super) const FEWEST: usize = 4;
 /// The maximum number of device slots for entries.
 const MAX_SLOTS: u64 = 256;
 
-/// The maximum number of entries in all tiers together. Finding the least recently used entry visits every entry, so more would take too long.
+/// The maximum number of entries in all tiers together. The search for the least recently used entry visits every entry, so more entries would take
+/// too long.
 const MAX_ENTRIES: usize = 4096;
 
 /// The maximum number of entries that one prompt leaves at regular distances: see [`CacheOptions::every`].

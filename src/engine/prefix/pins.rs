@@ -31,7 +31,7 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.is_pinned).count()
     }
 
-    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller must close the slot with the state.
+    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller must close the returned slot.
     /// Returns `None` if the state is no longer pinned.
     ///
     /// # Errors

@@ -1,11 +1,11 @@
-//! Bodies of OpenAI's API whose fields have other names or forms than those of a [`Request`](super::Request).
+//! Converts bodies of OpenAI's API, whose fields have other names or forms than the fields of a [`Request`](super::Request).
 
 use super::super::Fields;
 use crate::error::{Error, Result, in_words, short};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Fields of a body that say nothing about its text.
+/// Fields of a body that are ignored, because they do not change the text.
 const IGNORED: [&str; 8] = ["model", "stream", "stream_options", "user", "store", "metadata", "service_tier", "parallel_tool_calls"];
 
 /// Values of `reasoning_effort`, each with the value of `thinking` that replaces it.
@@ -42,8 +42,8 @@ struct NamedSchema<'a> {
 }
 
 impl Fields<'_> {
-    /// Gives the fields of a body of OpenAI's API the names and forms that [`Request::read`](super::Request::read) reads. Removes fields that say
-    /// nothing about the text, such as `model` and `stream`. Other fields stay as they are.
+    /// Gives the fields of a body of OpenAI's API the names and forms that [`Request::read`](super::Request::read) reads. Removes fields that do
+    /// not change the text, such as `model` and `stream`. Other fields stay as they are.
     ///
     /// # Errors
     /// `Input` if a field that must be converted has a wrong value. The error names the field.

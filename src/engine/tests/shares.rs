@@ -17,7 +17,7 @@ fn a_namespace_with_all_slots_gives_up_those_beyond_its_share() {
     let engine = engine(4);
     let endless: Vec<Generation> = (0..6).map(|seed| engine.submit(long("a", UNLIMITED, seed)).unwrap()).collect();
     until(&engine, "four run, two wait", |s| (s.free_slots, s.waiting) == (0, 2));
-    // The slots are shared between two namespaces, so `b` gets two, and its third text waits for them.
+    // The slots are shared between two namespaces, so `b` gets two, and its third text waits for a slot.
     let others: Vec<Generation> = (0..2).map(|seed| engine.submit(long("b", UNLIMITED, seed)).unwrap()).collect();
     until(&engine, "b has its share", |s| (s.free_slots, s.waiting, s.swapped) == (0, 2, 2));
     let third = engine.submit(long("b", 3, 9)).unwrap();

@@ -225,8 +225,8 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
-/// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context: two
-/// threads with adapters of two listings would use it at the same time, and the driver would refuse one of them.
+/// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context. Two
+/// threads with adapters of two listings would use the context at the same time, and the driver would refuse one thread.
 fn gl_adapters() -> &'static [wgpu::Adapter] {
     static LISTED: OnceLock<Vec<wgpu::Adapter>> = OnceLock::new();
     let list = async || Ok(instance(Backend::Gl).enumerate_adapters(wgpu::Backends::GL).await);

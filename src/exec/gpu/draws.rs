@@ -162,7 +162,7 @@ impl Draws {
         encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
         encoder.clear_buffer(&self.exempt, 0, None);
         encoder.clear_buffer(&self.tallies, 0, None);
-        // Submits the clears now: wgpu puts the writes below at the beginning of the next submission.
+        // Submits the clears now. wgpu puts the writes below at the beginning of the next submission, where the clears would erase them.
         device.queue.submit([encoder.finish()]);
 
         let n_exempt = exempt.len().min(self.sizes.n_vocab.div_ceil(32));

@@ -134,7 +134,8 @@ impl GpuExecutor {
         Ok(executor)
     }
 
-    /// Makes room for steps of the size `size`. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
+    /// Makes room for steps of the size `size`. If buffers must grow, drops the activations of earlier steps, and drops all plans and `ahead`,
+    /// because they bind the old buffers.
     fn grow(&mut self, size: StepSize) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());
