@@ -132,7 +132,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
     let Some(name) = after(&value, "\"")? else { return Some(false) };
     match name.split_once(['"', '\\']) {
-        // With an escape, the name can be any name. `calls` compares it once it is complete.
+        // An escape can stand for any characters, so `calls` compares the name once the object is complete.
         Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
         Some((name, _)) => Some(declared.has(name)),
         None if declared.has_beginning(&name) => None,

@@ -80,7 +80,7 @@ fn object(arguments: &[(&str, String)]) -> String {
 }
 
 /// Returns a value as JSON. If the parameter's schema allows texts, the value is a text unless another allowed type fits. Otherwise the value is JSON
-/// if it can be parsed. JSON keeps its spelling, because a large number would lose digits.
+/// if it can be parsed. JSON keeps the model's spelling, because parsing would drop digits of a large number.
 fn json(text: &str, schema: Option<&Value>) -> String {
     let is_json = match (serde_json::from_str::<Value>(text), schema.and_then(types)) {
         (Err(_), _) => false,
@@ -90,7 +90,7 @@ fn json(text: &str, schema: Option<&Value>) -> String {
     if is_json { text.trim().into() } else { Value::from(text).to_string() }
 }
 
-/// Returns the types that a schema allows, or `None` if it does not restrict them.
+/// Returns the types that a schema allows, or `None` if the schema does not restrict the type.
 fn types(schema: &Value) -> Option<Vec<&str>> {
     match (schema.get("type"), schema.get("enum"), schema.get("const")) {
         (Some(Value::String(one)), ..) => Some(vec![one]),

@@ -32,7 +32,7 @@ pub trait Form: Sync {
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading;
 }
 
-/// The forms that can occur anywhere in an answer. If several forms could read a call, the first of them reads it.
+/// The forms that can occur anywhere in an answer. If several forms could read a call, the first form in this list reads the call.
 const FORMS: &[&dyn Form] =
     &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &keyed::KeyedForm, &listed::ListedForm, &bare::BareForm];
 

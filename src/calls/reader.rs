@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPiece<'a> {
     Text(&'a str),
-    /// A complete call. Its arguments are a JSON object, as the model wrote it, or made from keys and values in tags.
+    /// A complete call. Its arguments are a JSON object: either the model's own text, or an object made from keys and values in tags.
     Call(&'a ToolCall),
 }
 

@@ -57,7 +57,7 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-/// Does what [`allow_others`] does. `by_name` has the keywords of `BY_NAME` into whose schemas it descends.
+/// Does what [`allow_others`] does. `by_name` has the keywords of `BY_NAME` into whose schemas this function descends.
 fn allow_below(schema: &mut Value, allowed: bool, by_name: &[&str]) {
     let Value::Object(keys) = schema else { return };
     for name in by_name.iter().copied() {

@@ -62,7 +62,7 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// The errors of [`start_task`](Self::start_task); `Memory` if no thread can be started; `Device` in a browser, which has no thread for it.
+    /// The errors of [`start_task`](Self::start_task); `Memory` if no thread can be started; `Device` in a browser, which cannot start a thread.
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         if !MAY_BLOCK {
             return Err(would_block().hint("use `Engine::start_task`, and run its future as a task"));

@@ -21,8 +21,8 @@ pub struct EngineOptions {
     /// The maximum total time for computing which tokens the rules of one text (a grammar or a schema) allow. After this time, the text ends with an
     /// error. Other threads do this work, so other texts continue meanwhile. `None` sets no limit.
     pub rules_time: Option<Duration>,
-    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
-    /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
+    /// Limits how much the prefill of one request slows the decoding of other requests. The value is a ratio: the longest mean time of a step while
+    /// prompts are prefilled, divided by the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
     /// throughput.
     pub prefill_slowdown: Option<f64>,

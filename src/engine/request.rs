@@ -1,4 +1,4 @@
-//! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
+//! The type [`Request`]. The command line, the server and the language bindings convert their input to this type.
 
 mod body;
 mod messages;
@@ -111,7 +111,7 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// The least number of tokens of each continuation. Before this number, neither a stop id nor a stop text ends the continuation.
     pub min_tokens: usize,
-    /// Texts that never occur in a continuation, however its tokens spell them.
+    /// Texts that never occur in a continuation, even if such a text is spread over several tokens.
     pub bad_words: Vec<String>,
     /// The only tokens that a continuation may have. Without rules, a stop id can end the text only if this list contains it. `None` allows all
     /// tokens.
@@ -175,9 +175,9 @@ pub struct Request {
     /// The name of the tuned initial state in which the text begins: a name of [`EngineOptions::initial`](super::EngineOptions::initial). `None` begins
     /// with an empty state. A named `state` takes precedence.
     pub initial: Option<String>,
-    /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the text of the prompt begins with the text of the
-    /// state, only the rest of the prompt is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the tokens of the state. If the texts
-    /// differ or the name is unknown, the request runs as if `state` were `None`.
+    /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the prompt's text begins with the state's text, only the
+    /// rest is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the state's tokens. If the texts differ or the name is unknown, the
+    /// request runs as if `state` were `None`.
     pub state_is_prefix: bool,
     /// The name under which the state after the text is saved. `None` saves no state.
     pub save_state: Option<String>,

@@ -43,8 +43,8 @@ pub(super) enum Command {
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
-    /// Receives a message when a paused request can resume because its reader has taken events, when a reader is dropped, when a file has been
-    /// written, and when another thread has sampled a token under rules.
+    /// Receives a message when a paused request can resume because its reader has taken events, and when a reader is dropped. Also receives one when
+    /// a file has been written, or when another thread has sampled a token under rules.
     pub woken: Receiver<()>,
     /// Keeps the channel `woken` open.
     pub _wake: Sender<()>,
@@ -397,7 +397,7 @@ impl Scheduler {
     }
 }
 
-/// Adds an event of the batcher to the continuation of the text `job`, and sends the event to the reader of the request.
+/// Adds an event to the continuation of the text `job`, and sends the event to the request's reader.
 fn on_event(
     sequences: &mut HashMap<TextId, AnswerProgress>,
     requests: &HashMap<u64, Submission>,

@@ -166,7 +166,7 @@ impl Shared {
         if self.model.context().is_some_and(|context| prompt.len() > context) {
             return Ok((prepared, None));
         }
-        // Positions keep their distance to the end of the prompt, because the last tokens are the same.
+        // Positions keep their distance to the end of the prompt, because the prompt's last tokens do not change.
         let moved = prepared.ends.iter().filter_map(|end| (prompt.len() + end).checked_sub(n_old)).filter(|end| *end > tokens.len());
         prepared.ends = moved.collect();
         prepared.prompt = prompt.into();
@@ -305,8 +305,8 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
     Ok(prepared)
 }
 
-/// Returns the tokens that follow `state` to make the text of `prompt`, or `None` if the text of `prompt` does not begin with the text of `state`.
-/// Only the token of `prompt` in which the state's text ends is split and tokenized again.
+/// Returns the tokens that complete the text of `state` to the text of `prompt`. Returns `None` if the prompt's text does not begin with the state's
+/// text. Only the token of `prompt` in which the state's text ends is split and tokenized again.
 fn rest_after(state: &[u32], prompt: &[u32], vocab: &Vocab) -> Result<Option<Vec<u32>>> {
     let n_common = state.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     let (text, later) = (units(&state[n_common..], vocab), &prompt[n_common..]);

@@ -316,8 +316,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the part of the last turn, which has values only
-    /// for the variables that were passed to it and for the variables of its own words.
+    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the part of the last turn. This part has values
+    /// only for the variables that were passed to it, and for the variables of its own words.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();

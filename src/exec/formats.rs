@@ -200,8 +200,8 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format does, or if the executor
-/// needs the weights in another order than the file's.
+/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format keeps them, or if the
+/// executor needs the weights in another order than the file's.
 fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
     quant::FORMATS.iter().copied().find(|format| has_blocks_of(part, *format, dtype))
 }

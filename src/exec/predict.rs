@@ -21,7 +21,7 @@ const SCATTERED: f64 = 0.5;
 const ZEROS: f64 = 0.88;
 /// The share of a GPU's rate of f32 operations that the tiled product reaches.
 const TILED: f64 = 0.33;
-/// The number of instructions per product of two numbers in linear/tiled, with a tile of 64 x 128, as compiled for NAVI21.
+/// The number of instructions per product of two numbers in linear/tiled, with a tile of 64 x 128, as compiled for an AMD GPU (NAVI21).
 const TILED_INSTRUCTIONS: f64 = 1.44;
 /// The number of instructions per product of two numbers in linear/tiled_rounded, with a tile of 128 x 64, as compiled for NAVI21. Products of bytes are
 /// not counted.

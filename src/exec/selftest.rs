@@ -38,7 +38,7 @@ impl CaseOutcome {
     }
 }
 
-/// The bound on the error is at least this on a device with cooperative matrices, because such a device rounds activations to f16.
+/// The bound on the error is at least this number on a device with cooperative matrices, because such a device rounds activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
 /// A case with an f16 state has at least this bound. Device and twin may round nearly equal numbers to different f16 values, and later

@@ -35,7 +35,7 @@ struct Segment {
     /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
-    /// The place of the segment's experts, if they have a place of their own.
+    /// The place of the segment's experts. `None` if the experts are with the rest of their layers.
     experts: Option<Experts>,
 }
 

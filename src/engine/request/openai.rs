@@ -61,7 +61,7 @@ impl Fields<'_> {
         self.read_format()
     }
 
-    /// Converts `logprobs: true` with a number in `top_logprobs`, as chat bodies have them, to this number in `logprobs`.
+    /// Converts `logprobs: true` and a number in `top_logprobs`, the fields of chat bodies, to this number in `logprobs`.
     fn read_logprobs(&mut self) -> Result<()> {
         let top = self.take("top_logprobs").filter(|top| *top != "null");
         let logprobs = self.get("logprobs");

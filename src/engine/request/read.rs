@@ -209,7 +209,7 @@ fn pair(pair: &Value) -> Option<String> {
     }
 }
 
-/// Converts an entry of an object of biases to the notation of the flag `--logit-bias`. A key that is not a number is a text, whose tokens all get
+/// Converts one entry of a bias object to the notation of the flag `--logit-bias`. A key that is not a number is a text, whose tokens all get
 /// the bias.
 fn biased(key: &str, x: &Value) -> Option<String> {
     match key.parse::<u32>() {

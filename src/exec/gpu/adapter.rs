@@ -185,7 +185,7 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
 pub(super) const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
 /// Returns whether to use a feature. `offered` is `true` if the adapter supports the feature. If the environment variable is not set,
-/// returns `offered`. The value `0` forbids the feature, and the value `1` requires it.
+/// returns `offered`. The value `0` forbids the feature. The value `1` requires it, and is an error if the adapter lacks the feature.
 fn wanted(variable: &Variable, offered: bool) -> Result<bool> {
     match variable.is("1")? {
         Some(true) if !offered => Err(Error::usage("the value is 1, but the adapter does not support this feature")

@@ -46,8 +46,8 @@ impl Early {
     }
 }
 
-/// In a browser, compiles the kernels that the section needs for its first steps, and awaits each, so that the first request does not wait for them.
-/// Elsewhere, does nothing. Calls `progress(kernels done, all kernels)`.
+/// In a browser, compiles the kernels that the section needs for its first steps, and awaits each kernel. So the first request does not wait for
+/// kernels. Elsewhere, does nothing. Calls `progress(kernels done, all kernels)`.
 ///
 /// # Errors
 /// `Device` if the browser refuses a kernel.
