@@ -76,7 +76,7 @@ impl Engine {
         })
     }
 
-    /// Returns the state after the longest beginning of `tokens` that the namespace has, and the number of tokens in this beginning.
+    /// Returns the state after the longest prefix of `tokens` that the namespace has, and the number of tokens in this prefix.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].

@@ -251,7 +251,7 @@ impl States {
     }
 
     /// Gives the state `name` the name `new`, and replaces an older state of that name. Returns false if no state in memory has the name `name`. Only
-    /// for states without files.
+    /// for states without files, because a file would keep its old name.
     pub fn rename(&self, namespace: &str, name: &str, new: &str) -> bool {
         let mut held = self.inner.lock();
         let Some(state) = held.states.remove(&key(namespace, name)) else { return false };

@@ -192,7 +192,8 @@ enum CpuWork {
 }
 
 impl CpuExecutor {
-    /// Makes room for steps of `tokens` tokens and `outputs` outputs. The activations of earlier steps are undefined afterwards.
+    /// Makes room for steps of `tokens` tokens and `outputs` outputs. The activations of earlier steps are undefined afterwards, because
+    /// planes may move within their buffers.
     fn grow(&mut self, tokens: usize, outputs: usize) {
         self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {

@@ -244,7 +244,7 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: StepLoad, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
         // Before the product, each workgroup computes the product's input, such as a norm. It reads the whole row of x, 256 elements at a time. Then
-        // its lanes add up twice, as in a layer norm.
+        // its lanes compute two sums, as a layer norm does.
         "linear/matvec" if dispatch.modules.iter().any(|(slot, module)| *slot == "input" && module != "linear::input") => {
             width.div_ceil(256) as f64 * gpu.cache + 0.4e-6
         }

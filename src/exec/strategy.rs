@@ -184,8 +184,8 @@ pub struct PlacedExperts {
     pub dtype: FloatChoice,
     /// The quantised format, as in [`PlacedLayers::quant`].
     pub quant: Option<&'static str>,
-    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. A larger number than the
-    /// segment's layers with experts means all these layers.
+    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. If the segment has fewer
+    /// layers with experts, all of them have this place.
     pub layers: usize,
 }
 

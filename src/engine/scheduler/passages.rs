@@ -49,7 +49,7 @@ impl Passages {
         self.running.values().filter(|passage| passage.leaves_forks && passage.n_left() > 0).count()
     }
 
-    /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the text is not a passage.
+    /// Passes an event on to the caller of its passage, and returns the caller's answer. Returns `None` if the text is not a passage.
     pub fn hear(&mut self, job: TextId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);

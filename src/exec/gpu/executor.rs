@@ -48,7 +48,7 @@ enum PendingWork {
     Logits(Readback, usize),
     /// Several steps with sampling. The readback of the ids is in [`Ahead`].
     Ahead,
-    /// The readback of excerpts, in the order of their bytes.
+    /// The readback of excerpts, and the excerpts in the order of their bytes.
     Excerpts(Readback, Vec<Excerpt<'static>>),
 }
 
