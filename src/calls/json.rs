@@ -5,7 +5,7 @@ use crate::template::ToolCall;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// The maximum number of bytes of a tool call. A longer one counts as text. Without a limit, the reader would wait forever for the end
+/// The maximum number of bytes of a tool call. A longer call counts as text. Without a limit, the reader would wait forever for the end
 /// of an object that never ends.
 pub const MAX_BYTES: usize = 64 << 10;
 
@@ -111,7 +111,7 @@ fn object(text: &str, is_end: bool, declared: &Declared) -> FormReading {
     }
 }
 
-/// Returns whether a text begins like the object of a call of a declared tool. Returns `None` if more text is needed to decide.
+/// Returns whether a text begins like a JSON object that calls a declared tool. Returns `None` if more text is needed to decide.
 fn begins(text: &str, declared: &Declared) -> Option<bool> {
     let after = |text: &str, mark: &str| match text.strip_prefix(mark) {
         Some(rest) => Some(Some(rest.trim_start().to_string())),
@@ -132,7 +132,7 @@ fn begins(text: &str, declared: &Declared) -> Option<bool> {
     }
     let Some(name) = after(&value, "\"")? else { return Some(false) };
     match name.split_once(['"', '\\']) {
-        // With an escape, the name can be any name. `calls` compares it once it is complete.
+        // An escape can stand for any characters, so `calls` compares the name once the object is complete.
         Some(_) if name.find('\\').is_some_and(|at| name.find('"').is_none_or(|quote| at < quote)) => Some(true),
         Some((name, _)) => Some(declared.has(name)),
         None if declared.has_beginning(&name) => None,
@@ -175,7 +175,7 @@ fn calls(text: &str, declared: &Declared) -> Option<Vec<ToolCall>> {
     }
 }
 
-/// Reads an object with a name and arguments, or one with such an object as its `function`.
+/// Reads a call from an object with a name and arguments, or from an object whose key `function` contains such an object.
 fn single(object: CallObject<'_>, declared: &Declared) -> Option<ToolCall> {
     match object.function {
         Some(function) if object.name.is_none() => call(serde_json::from_str(function.get()).ok()?, declared),
@@ -220,7 +220,7 @@ pub fn list(text: &str, is_end: bool, declared: &Declared) -> FormReading {
     }
 }
 
-/// Returns `reading` with `n` added to its number of bytes. Call it if the text that was read begins `n` bytes after the beginning of the whole text.
+/// Returns `reading` with `n` added to its number of bytes, for a form that skips `n` bytes, such as a tag, before it reads calls.
 pub fn shifted(reading: FormReading, n: usize) -> FormReading {
     match reading {
         FormReading::Calls(calls, bytes) => FormReading::Calls(calls, n + bytes),

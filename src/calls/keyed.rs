@@ -1,8 +1,8 @@
 //! The keyed form of tool calls of newer GLMs: a name, then keys and values in tags,
 //! `<tool_call>f<arg_key>city</arg_key><arg_value>Rome</arg_value></tool_call>`.
 //!
-//! Texts are written without quotes and other values as JSON, so the tool's schema decides what `7` is. The closing tag must be there: without it,
-//! arguments may be missing.
+//! The model writes texts without quotes, and all other values as JSON. So only the tool's schema decides whether `7` is a text or a number. The
+//! closing tag is required, because without the tag arguments may be missing.
 
 use super::json::{MAX_BYTES, after};
 use super::{Declared, Form, FormReading};
@@ -80,7 +80,7 @@ fn object(arguments: &[(&str, String)]) -> String {
 }
 
 /// Returns a value as JSON. If the parameter's schema allows texts, the value is a text unless another allowed type fits. Otherwise the value is JSON
-/// if it can be parsed. JSON keeps its spelling, because a large number would lose digits.
+/// if it can be parsed. JSON keeps the model's spelling, because parsing would drop digits of a large number.
 fn json(text: &str, schema: Option<&Value>) -> String {
     let is_json = match (serde_json::from_str::<Value>(text), schema.and_then(types)) {
         (Err(_), _) => false,
@@ -90,7 +90,7 @@ fn json(text: &str, schema: Option<&Value>) -> String {
     if is_json { text.trim().into() } else { Value::from(text).to_string() }
 }
 
-/// Returns the types that a schema allows, or `None` if it does not restrict them.
+/// Returns the types that a schema allows, or `None` if the schema does not restrict the type.
 fn types(schema: &Value) -> Option<Vec<&str>> {
     match (schema.get("type"), schema.get("enum"), schema.get("const")) {
         (Some(Value::String(one)), ..) => Some(vec![one]),

@@ -28,11 +28,11 @@ use serde_json::Value;
 /// A form in which models write tool calls.
 pub trait Form: Sync {
     /// Reads calls at the beginning of a text. `is_end` is true if the answer ends after `text`. A result other than [`FormReading::More`] must stay
-    /// the same if text is appended.
+    /// the same if text is appended, because the reader passes such a result on at once.
     fn read(&self, text: &str, is_end: bool, declared: &Declared) -> FormReading;
 }
 
-/// The forms that can occur anywhere in an answer. If several forms could read a call, the first of them reads it.
+/// The forms that can occur anywhere in an answer. If several forms could read a call, the first form in this list reads the call.
 const FORMS: &[&dyn Form] =
     &[&written::WrittenForm, &fenced::FencedForm, &tagged::TaggedForm, &keyed::KeyedForm, &listed::ListedForm, &bare::BareForm];
 
@@ -56,7 +56,7 @@ pub struct Declared(Vec<DeclaredTool>);
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct DeclaredTool {
     name: String,
-    /// The schemas of the parameters by their names. `null` if the tool has none.
+    /// The schemas of the parameters by their names. `null` if the tool describes no parameters.
     parameters: Value,
 }
 

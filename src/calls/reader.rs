@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AnswerPiece<'a> {
     Text(&'a str),
-    /// A complete call. Its arguments are a JSON object, as the model wrote it, or made from keys and values in tags.
+    /// A complete call. Its arguments are a JSON object: either the model's own text, or an object made from keys and values in tags.
     Call(&'a ToolCall),
 }
 
@@ -22,7 +22,8 @@ pub struct CallReader {
     declared: Declared,
     /// Text that may be the beginning of a call.
     held: String,
-    /// The JSON value around the next text, if this value is no call. Calls within it stay text, because the rest would be broken JSON.
+    /// An unfinished JSON value that is not a call. The next text belongs to this value. Calls within the value stay text, so that it stays whole
+    /// JSON.
     within: Option<JsonValue>,
 }
 

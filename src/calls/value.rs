@@ -36,12 +36,13 @@ pub enum Extent {
 }
 
 impl JsonValue {
-    /// Makes a reader of a value that begins with this bracket, or `None` for another character. Reading begins at the bracket.
+    /// Returns a reader for a value that begins with `bracket`, or `None` if this byte is neither `{` nor `[`. The first text to read must begin with
+    /// the bracket.
     pub fn new(bracket: u8) -> Option<JsonValue> {
         matches!(bracket, b'{' | b'[').then_some(JsonValue { open: Vec::new(), place: Place::Value })
     }
 
-    /// Reads on, and returns how far the text belongs to the value.
+    /// Reads the next text, and returns how much of it belongs to the value.
     pub fn read(&mut self, text: &str) -> Extent {
         for (i, byte) in text.bytes().enumerate() {
             let Some(place) = self.next(byte) else { return Extent::To(i) };

@@ -20,7 +20,7 @@ pub struct AnswerProgress {
     pub index: usize,
     pub seed: u64,
     pub first_token: Option<Instant>,
-    /// The time at which the continuation got its slot. `None` if it was swapped out and has no slot.
+    /// The time at which the continuation got its slot. `None` while the continuation is swapped out.
     pub since: Option<Instant>,
     /// True if the continuation forks its slot at positions in the prompt, for the prefix cache.
     pub leaves_forks: bool,

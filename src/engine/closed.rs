@@ -18,12 +18,13 @@ const PARTS: [&str; 6] = ["allOf", "if", "then", "else", "not", "dependentSchema
 /// Keywords with which a schema itself decides about further properties.
 const OPENERS: [&str; 6] = ["additionalProperties", "unevaluatedProperties", "patternProperties", "allOf", "$ref", "if"];
 
-/// Sets `additionalProperties` to false for objects with named properties, unless the schema itself decides (`OPENERS`).
+/// Sets `additionalProperties` to false for objects with named properties. Leaves out schemas that decide themselves (`OPENERS`), that require a
+/// property without a schema, or that describe only a part of a value.
 pub fn close(schema: &mut Value) {
     allow_others(schema, false);
 }
 
-/// Sets `additionalProperties` to true for objects with named properties, unless the schema itself decides (`OPENERS`).
+/// Sets `additionalProperties` to true for the objects that [`close`] would close.
 pub fn open(schema: &mut Value) {
     allow_others(schema, true);
 }
@@ -56,7 +57,7 @@ fn has_reference(value: &Value) -> bool {
     }
 }
 
-/// Does what [`allow_others`] does. Of the keywords in `BY_NAME`, descends only into those in `by_name`.
+/// Does what [`allow_others`] does. `by_name` has the keywords of `BY_NAME` into whose schemas this function descends.
 fn allow_below(schema: &mut Value, allowed: bool, by_name: &[&str]) {
     let Value::Object(keys) = schema else { return };
     for name in by_name.iter().copied() {

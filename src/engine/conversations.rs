@@ -60,7 +60,7 @@ impl Engine {
         })
     }
 
-    /// Returns a copy of a pinned state, or of the empty state.
+    /// Returns a copy of a pinned state. `None` selects the empty state.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].
@@ -76,7 +76,7 @@ impl Engine {
         })
     }
 
-    /// Returns the state after the longest beginning of `tokens` that the namespace has, and the number of tokens in this beginning.
+    /// Returns the state after the longest prefix of `tokens` that the namespace has, and the number of tokens in this prefix.
     ///
     /// # Errors
     /// The errors of [`Session::snapshot`] and [`Session::restore`].
@@ -85,7 +85,7 @@ impl Engine {
         self.visit(move |cache, session| cache.snapshot(&name, &tokens, session))
     }
 
-    /// Makes the state after `tokens` an entry of the namespace.
+    /// Adds `snapshot`, the state after `tokens`, to the cache entries of the namespace.
     ///
     /// # Errors
     /// The errors of [`Session::restore`].

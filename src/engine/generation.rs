@@ -21,7 +21,7 @@ pub struct Generation {
     pub(super) n_left: usize,
     pub(super) n_tokens: usize,
     pub(super) sampling: Sampling,
-    /// The last field, so that it is dropped last: the thread can end only when dropping `events` has cancelled the request.
+    /// Must be the last field, because fields are dropped in order: the thread can end only after the drop of `events` has cancelled the request.
     pub(super) _thread: Arc<EngineThread>,
 }
 
@@ -31,7 +31,7 @@ impl Generation {
         self.n_tokens
     }
 
-    /// Returns the sampler settings of the request: its own, and the defaults of the model for all others.
+    /// Returns the sampler settings with which the request runs: the settings that the request sets, and the model's defaults for all others.
     pub fn sampling(&self) -> &Sampling {
         &self.sampling
     }
@@ -57,7 +57,7 @@ impl Generation {
         Ok(all)
     }
 
-    /// Blocks until all vectors of a request for vectors or classes are there. Returns them in the order of the texts.
+    /// Blocks until all vectors have arrived, for a request for vectors or classes. Returns the vectors in the order of the texts.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).
@@ -65,7 +65,7 @@ impl Generation {
         self.collect(|event| if let Event::Vector { index, vector } = event { Some((index, vector)) } else { None })
     }
 
-    /// Blocks until all scores of a request for scores are there. Returns the logits in the order of the documents.
+    /// Blocks until all scores have arrived, for a request for scores. Returns the logits in the order of the documents.
     ///
     /// # Errors
     /// The errors of [`wait`](Self::wait).

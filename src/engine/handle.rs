@@ -51,7 +51,7 @@ use std::time::Duration;
 #[derive(Clone)]
 pub struct Engine {
     pub(super) commands: Sender<Command>,
-    /// Wakes the engine's thread after a reader has taken events or a file has been written.
+    /// Wakes the engine's thread after a reader has taken events or was dropped.
     wake: Sender<()>,
     pub(super) shared: Arc<Shared>,
     /// Dropped last, because the thread ends only when no handle can send it another command.
@@ -62,7 +62,7 @@ impl Engine {
     /// Starts an engine: opens its slots and starts its thread.
     ///
     /// # Errors
-    /// The errors of [`start_task`](Self::start_task); `Memory` if no thread can be started; `Device` in a browser, which has no thread for it.
+    /// The errors of [`start_task`](Self::start_task); `Memory` if no thread can be started; `Device` in a browser, which cannot start a thread.
     pub fn start(model: &Model, options: EngineOptions) -> Result<Engine> {
         if !MAY_BLOCK {
             return Err(would_block().hint("use `Engine::start_task`, and run its future as a task"));
@@ -82,8 +82,8 @@ impl Engine {
     /// are complete.
     ///
     /// # Errors
-    /// `Input` if `options` have too few or too many slots; errors of [`Session::new`]; `Model` if a reranker does not belong to the model; `File` if
-    /// a folder of `options` cannot be made, as in a browser.
+    /// `Input` if `options` have too few or too many slots, or an initial state that contains tokens; errors of [`Session::new`]; `Model` if a
+    /// reranker does not belong to the model; `File` if a folder of `options` cannot be made, as in a browser.
     pub fn start_task(model: &Model, options: EngineOptions) -> Result<(Engine, impl Future<Output = ()> + Send + 'static)> {
         let (engine, scheduler) = Self::open(model, options)?;
         Ok((engine, scheduler.run()))
@@ -145,7 +145,7 @@ impl Engine {
     /// Checks a request and queues it. Compiles templates and grammars and tokenizes text on the caller's thread, so the call can take a while.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
+    /// An `Input` or `Usage` error that names the invalid field of the request. [`Kind::Busy`] if the queue is full, for all callers or for the
     /// request's namespace: see [`EngineOptions::queue_per_namespace`]. `Device` if [`drain`](Self::drain) was called or the engine has ended. If
     /// the named state must be read from its file: errors of [`Snapshot::load`].
     pub fn submit(&self, mut request: Request) -> Result<Generation> {
@@ -192,7 +192,7 @@ impl Engine {
     /// request began with an empty state.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request.
+    /// An `Input` or `Usage` error that names the invalid field of the request.
     pub fn tokens(&self, request: &Request) -> Result<Vec<u32>> {
         self.shared.prepare(request, None).map(|prepared| prepared.prompt.to_vec())
     }
@@ -201,7 +201,7 @@ impl Engine {
     /// the request would run.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request.
+    /// An `Input` or `Usage` error that names the invalid field of the request.
     pub fn settings(&self, request: &Request) -> Result<(Sampling, usize)> {
         let prepared = self.shared.prepare(request, None)?;
         let most = if request.max_tokens.is_none() { self.shared.options.max_tokens } else { usize::MAX };
@@ -230,7 +230,7 @@ impl Engine {
     /// Checks that a request of a namespace may enter the queue now.
     ///
     /// # Errors
-    /// The errors of a full queue, as [`submit`](Self::submit) has them.
+    /// [`Kind::Busy`] if the queue is full, for all callers or for this namespace; `Device` if [`drain`](Self::drain) was called.
     pub fn check_room(&self, namespace: &str) -> Result<()> {
         self.shared.check_room(namespace).map(drop)
     }
@@ -308,7 +308,7 @@ impl Engine {
         self.shared.states.save(namespace, name, path)
     }
 
-    /// Calls `look` with a named state and what was saved with it.
+    /// Calls `look` with a named state and the data saved with it: tokens, sampler and metadata.
     ///
     /// # Errors
     /// `Input` if the name is unknown; `File` if a file cannot be read.
@@ -368,7 +368,7 @@ impl Engine {
         let (done, is_done) = std::sync::mpsc::sync_channel(1);
         // The caller may have stopped waiting.
         let is_running = self.begin_drain(move || _ = done.try_send(()));
-        // A browser neither waits here nor has the clock of the standard library.
+        // A browser must not block, and it lacks the clock of the standard library.
         let ended = if MAY_BLOCK { is_done.recv_timeout(time) } else { Err(RecvTimeoutError::Timeout) };
         !is_running || ended != Err(RecvTimeoutError::Timeout)
     }
@@ -381,8 +381,8 @@ impl Engine {
         }
     }
 
-    /// Refuses new requests from now on. Calls `done` when all accepted requests are complete. Returns false if the engine has ended, so that there are
-    /// no requests.
+    /// Refuses new requests from now on. Calls `done` when all accepted requests are complete. Returns false if the engine has ended. Then
+    /// no request is left, and `done` is not called.
     fn begin_drain(&self, done: impl FnOnce() + Send + 'static) -> bool {
         let mut state = self.shared.lock();
         state.is_draining = true;

@@ -8,10 +8,11 @@ use crate::session::{Limits, Model};
 
 /// The maximum number of forbidden texts.
 const MAX_WORDS: usize = 256;
-/// The maximum size of a list of texts, in bytes. Each byte of a continuation is compared with all these texts.
+/// The maximum size of a list of texts, in bytes. The limit bounds the work: each byte of a continuation is compared with all texts.
 const MAX_BYTES: usize = 16 << 10;
 
-/// Returns the constraint `rules`, narrowed by the lists of the request.
+/// Returns the constraint `rules`, narrowed by the request's `min_tokens`, `bad_words` and `allowed_token_ids`. Returns `rules` unchanged if the
+/// request sets none of these fields.
 ///
 /// # Errors
 /// `Input` with the field, if `min_tokens` exceeds the maximum, a list is too long, a text is empty, no token is allowed, a token is unknown, or the

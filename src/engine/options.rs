@@ -18,11 +18,11 @@ pub struct EngineOptions {
     /// The maximum number of requests of one [namespace](super::Request::namespace) that wait for slots; 0 counts as 1. A value below `queue` keeps
     /// one caller from filling the queue. `None` sets no bound other than `queue`.
     pub queue_per_namespace: Option<usize>,
-    /// The maximum time for computing the rules (a grammar or a schema) of one text, over the whole text. After this time, the text ends with an
-    /// error. Other threads compute the rules, so other texts continue meanwhile. `None` sets no limit.
+    /// The maximum total time for computing which tokens the rules of one text (a grammar or a schema) allow. After this time, the text ends with an
+    /// error. Other threads do this work, so other texts continue meanwhile. `None` sets no limit.
     pub rules_time: Option<Duration>,
-    /// Limits how much the prefill of one request slows the decoding of other requests. The value is the longest mean time of a step while prompts
-    /// are prefilled, as a multiple of the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
+    /// Limits how much the prefill of one request slows the decoding of other requests. The value is a ratio: the longest mean time of a step while
+    /// prompts are prefilled, divided by the time of a step that only decodes. At 2.0, decoding becomes at most about twice as slow during a prefill,
     /// and a single step takes at most about four times as long. `None` sets no limit: each step prefills a whole chunk, which gives the highest
     /// throughput.
     pub prefill_slowdown: Option<f64>,
@@ -56,7 +56,8 @@ pub struct EngineOptions {
     /// Tuned initial states (trained states in which a text begins) by name. [`Request::initial`](super::Request::initial) selects one.
     pub initial: Vec<(String, Arc<Snapshot>)>,
     /// How texts speculate: which guesses of the next tokens one step checks together ([`Speculation`]). The text stays the same. A request can choose
-    /// another [`speculate`](super::Request::speculate). If this is off and `draft` is `None`, a recurrent model on the CPU has no memory for guesses.
+    /// another [`speculate`](super::Request::speculate). If this is off and `draft` is `None`, the engine reserves no memory for guesses. A recurrent
+    /// model whose tokens are sampled on the host, as on the CPU, then refuses requests for guesses.
     pub speculation: Speculation,
     /// A smaller model with the same vocabulary that guesses the next tokens. `None` means that no model guesses.
     pub draft: Option<Model>,
@@ -169,7 +170,7 @@ pub struct CacheOptions {
     pub host_bytes: u64,
     /// The folder for the files of cache entries. `None` keeps no entry in a file. A later engine uses these files, too, if its weights, its number
     /// formats and its device are the same. [`Engine::drain`](super::Engine::drain) and the end of the engine write the entries in memory to the
-    /// folder. The files contain the tokens of prompts. Only the user who runs the engine may read the files.
+    /// folder. The files contain the tokens of prompts, so only the user who runs the engine has permission to read them.
     pub folder: Option<PathBuf>,
     /// The maximum size of all entries' files together, in bytes.
     pub folder_bytes: u64,

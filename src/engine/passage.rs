@@ -1,4 +1,4 @@
-//! Passages and pinned states: texts that conversations read and generate on an engine, and points to which they return.
+//! Passages are texts that conversations read and generate on an engine. Pinned states are points to which a conversation can return.
 //!
 //! A passage is one text of the engine, beside the texts of requests. After each step of its prefill and after each token, the engine's thread waits for
 //! the caller. So a caller can end the text at exactly this token, and the state after the passage has read exactly its text.
@@ -88,7 +88,7 @@ fn warn(freed: Result<()>) {
 
 /// A text that a caller reads and generates step by step.
 pub(crate) struct Passage {
-    /// The prompt, and how to continue the prompt; a limit of 0 tokens only prefills it. The engine sets `from`, `pending`, `speculation`,
+    /// The prompt, and how to continue it. A limit of 0 tokens only prefills the prompt. The engine sets `from`, `pending`, `speculation`,
     /// `keeps.end` and `keeps.whole`.
     pub job: TextSpec,
     /// The state after which the prompt follows. `None` begins with an empty state.

@@ -37,7 +37,7 @@ const MAX_STOPS: usize = 64;
 /// Checks the request's fields `n`, `echo`, `logprobs`, `stop`, `stop_token_ids`, `state`, `save_state` and `pooling`.
 ///
 /// # Errors
-/// An `Input` or `Usage` error that names the wrong field.
+/// An `Input` or `Usage` error that names the invalid field.
 fn check_counts(request: &Request) -> Result<()> {
     let check = |name: &str, n: usize, range: std::ops::RangeInclusive<usize>| match range.contains(&n) {
         true => Ok(()),
@@ -64,7 +64,7 @@ fn check_counts(request: &Request) -> Result<()> {
     check_texts(request.stop.as_deref().unwrap_or_default(), "stop texts", MAX_STOPS).map_err(|e| e.field("stop"))
 }
 
-/// Checks that `continue_final_message`, if set, matches the last message: true if this is an answer with text, else false.
+/// Checks that `continue_final_message`, if set, matches the last message: true if this message is an answer with text, otherwise false.
 fn check_begun(request: &Request, messages: &[Message]) -> Result<()> {
     let found = match (request.continue_final_message, messages.last()) {
         (Some(false), Some(last)) if is_begun(last) => "expected true, because the last message has the role assistant, found false",
@@ -111,7 +111,7 @@ fn declare(tools: &[Tool], messages: &[Message]) -> Result<Vec<Message>> {
     Ok(messages)
 }
 
-/// The most tokens of a begun answer for a grammar or schema. [`BEGUN_TIME`] limits the time of its check.
+/// The maximum number of tokens in a begun answer that must follow a grammar or schema. [`BEGUN_TIME`] limits the time for checking such an answer.
 #[cfg(feature = "grammar")]
 const MAX_BEGUN: usize = 4096;
 #[cfg(feature = "grammar")]
@@ -161,7 +161,7 @@ impl Preparer {
     /// Prepares a request that begins with an empty state.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request. Errors of [`Format::of`].
+    /// An `Input` or `Usage` error that names the invalid field of the request. Errors of [`Format::of`].
     pub fn prepare(&mut self, request: &Request) -> Result<Prepared> {
         let prepared = self.prepare_with(request, Vocab::encode_prompt)?;
         if prepared.prompt.is_empty() {
@@ -174,7 +174,7 @@ impl Preparer {
     /// [`Vocab::encode_prompt`] adds the tokens that begin every text, [`Vocab::encode_further`] does not.
     ///
     /// # Errors
-    /// An `Input` or `Usage` error that names the wrong field of the request. Errors of [`Format::of`].
+    /// An `Input` or `Usage` error that names the invalid field of the request. Errors of [`Format::of`].
     pub fn prepare_with(&mut self, request: &Request, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Prepared> {
         let (prompt, question) = match &request.input {
             Input::Tokens(tokens) => (tokens.clone(), None),
@@ -244,7 +244,8 @@ impl Preparer {
         encode(vocab, text.as_bytes())
     }
 
-    /// Tokenizes a rendered conversation, in which special tokens are text. The ids begin with the tokens with which `encode` begins a text.
+    /// Tokenizes a rendered conversation, in which special tokens are text. If `encode` begins every text with certain tokens, so do the returned
+    /// ids.
     fn rendered(&mut self, request: &Request, text: &str, encode: impl Fn(&Vocab, &[u8]) -> Result<Vec<u32>>) -> Result<Vec<u32>> {
         let begins = !self.tokens("", encode)?.is_empty();
         let format = self.format(request.format.as_deref())?;
@@ -323,10 +324,10 @@ impl Preparer {
         format
     }
 
-    /// Returns two positions in `prompt`, as numbers of tokens, up to which later prompts of the same conversation equal it. The first is for a
-    /// prompt whose last message is edited. The second is for a prompt with an answer and a further message. If `prompt` ends with the beginning of a
-    /// thought, the second position is before the thought. Returns an empty list if no later request can use the positions, or if the model needs no
-    /// positions.
+    /// Returns two positions in `prompt`, as numbers of tokens. Later prompts of the same conversation have the same tokens up to these positions.
+    /// The first position is for a prompt in which the last message is edited. The second is for a prompt with an answer and a further message. If
+    /// `prompt` ends with the beginning of a thought, the second position is before the thought. Returns an empty list if no later request can use
+    /// the positions, or if the model needs no positions.
     fn ends(&mut self, request: &Request, prompt: &[u32]) -> Vec<usize> {
         let Input::Messages(messages) = &request.input else { return Vec::new() };
         // A later prompt may end with another role, so `continue_final_message` does not apply.

@@ -1,4 +1,4 @@
-//! The type [`Request`]. Lines of `wingbeat batch`, bodies of HTTP requests and arguments of language bindings are all converted to this type.
+//! The type [`Request`]. The command line, the server and the language bindings convert their input to this type.
 
 mod body;
 mod messages;
@@ -111,9 +111,10 @@ pub struct Request {
     pub max_tokens: Option<usize>,
     /// The least number of tokens of each continuation. Before this number, neither a stop id nor a stop text ends the continuation.
     pub min_tokens: usize,
-    /// Texts that never occur in a continuation, however its tokens spell them.
+    /// Texts that never occur in a continuation, even if such a text is spread over several tokens.
     pub bad_words: Vec<String>,
-    /// The tokens that a continuation may have; a stop id is such a token, too. `None` allows all tokens.
+    /// The only tokens that a continuation may have. Without rules, a stop id can end the text only if this list contains it. `None` allows all
+    /// tokens.
     pub allowed_token_ids: Option<Vec<u32>>,
     /// Stop texts. A continuation ends just before the first occurrence of a stop text. `None` means no stop texts.
     pub stop: Option<Vec<String>>,
@@ -136,7 +137,7 @@ pub struct Request {
     pub echo: bool,
     /// If true, [`Event::Progress`](super::Event) reports how far the prompt is prefilled.
     pub return_progress: bool,
-    /// If true, there is an [`Event::Text`](super::Event) for every token, and it has the token. Only for a prompt, not for messages.
+    /// If true, every token gets its own [`Event::Text`](super::Event) with the token's id. Only for a prompt, not for messages.
     pub return_tokens: bool,
     /// The name of the chat format that converts messages to a prompt. `None` selects the engine's format.
     pub format: Option<String>,
@@ -146,8 +147,8 @@ pub struct Request {
     pub user_name: Option<String>,
     /// The name of the model in a chat format of lines. `None` keeps the format's own name.
     pub assistant_name: Option<String>,
-    /// If the last message is an answer, the model continues its text. `Some(false)` refuses such messages, and `Some(true)` refuses messages that end
-    /// with another role.
+    /// The model always continues an answer at the end of the messages. `Some(false)` refuses messages that end with an answer. `Some(true)` refuses
+    /// messages that end with another role. `None` accepts both.
     pub continue_final_message: Option<bool>,
     /// If true, a prompt made from messages begins with token 0 (`<|endoftext|>`), for G1 models. `None` leaves the choice to the engine's format.
     pub add_bos: Option<bool>,
@@ -174,9 +175,9 @@ pub struct Request {
     /// The name of the tuned initial state in which the text begins: a name of [`EngineOptions::initial`](super::EngineOptions::initial). `None` begins
     /// with an empty state. A named `state` takes precedence.
     pub initial: Option<String>,
-    /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the text of the prompt begins with the text of the
-    /// state, only the rest of the prompt is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the tokens of the state. If the texts
-    /// differ or the name is unknown, the request runs as if `state` were `None`.
+    /// If true, the prompt is a whole conversation, and `state` may hold its beginning. If the prompt's text begins with the state's text, only the
+    /// rest is prefilled, and [`Usage::cached_tokens`](super::Usage) counts the state's tokens. If the texts differ or the name is unknown, the
+    /// request runs as if `state` were `None`.
     pub state_is_prefix: bool,
     /// The name under which the state after the text is saved. `None` saves no state.
     pub save_state: Option<String>,

@@ -43,8 +43,8 @@ pub(super) enum Command {
 /// Channels that wake the engine's thread.
 pub(super) struct Inbox {
     pub commands: Receiver<Command>,
-    /// Receives a message when a paused request can resume because its reader has taken events, when a reader is dropped, and when a file has been
-    /// written.
+    /// Receives a message when a paused request can resume because its reader has taken events, and when a reader is dropped. Also receives one when
+    /// a file has been written, or when another thread has sampled a token under rules.
     pub woken: Receiver<()>,
     /// Keeps the channel `woken` open.
     pub _wake: Sender<()>,
@@ -171,7 +171,7 @@ impl Scheduler {
         (self.passages.n_running() > 0 || self.sequences.values().any(can_step)) && self.batcher.can_step()
     }
 
-    /// Waits until a command arrives, a reader takes events or is dropped, or a file has been written.
+    /// Waits for the next command or message of the [`Inbox`], and executes a command.
     async fn wait(&mut self) {
         let command = {
             let (mut commands, mut woken) = (pin!(self.inbox.commands.clone()), pin!(self.inbox.woken.clone()));
@@ -356,7 +356,7 @@ impl Scheduler {
             if request.texts_left > 0 {
                 return;
             }
-            // The request ends with one continuation, which has no text.
+            // A request for vectors or scores ends with one `Done` event. Its completion has no text, and its index is 0.
             sequence.index = 0;
         }
         match done.output {
@@ -397,7 +397,7 @@ impl Scheduler {
     }
 }
 
-/// Adds an event of the batcher to the continuation of `text`, and sends the event to the reader of the request.
+/// Adds an event to the continuation of the text `job`, and sends the event to the request's reader.
 fn on_event(
     sequences: &mut HashMap<TextId, AnswerProgress>,
     requests: &HashMap<u64, Submission>,

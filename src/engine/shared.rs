@@ -69,6 +69,8 @@ pub(super) struct State {
 }
 
 impl Shared {
+    /// Returns the shared data of a new engine.
+    ///
     /// # Errors
     /// The errors of [`VectorRule::new`].
     pub fn new(model: &Model, options: EngineOptions, states: States, stats: EngineStats, may_guess: bool) -> Result<Shared> {
@@ -88,7 +90,7 @@ impl Shared {
         })
     }
 
-    /// Returns the rule that computes the vectors of a request.
+    /// Returns the rule that computes the vectors of a request. `None` selects the pooling in the engine's options.
     ///
     /// # Errors
     /// `Usage` if the model has its own pooling.
@@ -102,7 +104,7 @@ impl Shared {
     /// Prepares a request for vectors or scores. Returns `None` if the request has a prompt.
     ///
     /// # Errors
-    /// `Input` or `Usage` with the wrong field; `Input` with the field `model` if the model cannot do what the request needs.
+    /// `Input` or `Usage` that names the invalid field; `Input` that names the field `model` if the model cannot do what the request needs.
     fn prepare_texts(&self, request: &Request) -> Result<Option<Prepared>> {
         let model = &self.model;
         let of_model = |e: Error| Error { kind: Kind::Input, ..e }.field("model");
@@ -164,7 +166,7 @@ impl Shared {
         if self.model.context().is_some_and(|context| prompt.len() > context) {
             return Ok((prepared, None));
         }
-        // Positions keep their distance to the end of the prompt, because the last tokens are the same.
+        // Positions keep their distance to the end of the prompt, because the prompt's last tokens do not change.
         let moved = prepared.ends.iter().filter_map(|end| (prompt.len() + end).checked_sub(n_old)).filter(|end| *end > tokens.len());
         prepared.ends = moved.collect();
         prepared.prompt = prompt.into();
@@ -303,8 +305,8 @@ fn check_after(state: &NamedState, prepared: Prepared, request: &Request, contex
     Ok(prepared)
 }
 
-/// Returns the tokens that follow `state` to make the text of `prompt`, or `None` if the text of `prompt` does not begin with the text of `state`.
-/// Only the token of `prompt` in which the state's text ends is split and tokenized again.
+/// Returns the tokens that complete the text of `state` to the text of `prompt`. Returns `None` if the prompt's text does not begin with the state's
+/// text. Only the token of `prompt` in which the state's text ends is split and tokenized again.
 fn rest_after(state: &[u32], prompt: &[u32], vocab: &Vocab) -> Result<Option<Vec<u32>>> {
     let n_common = state.iter().zip(prompt).take_while(|(a, b)| a == b).count();
     let (text, later) = (units(&state[n_common..], vocab), &prompt[n_common..]);

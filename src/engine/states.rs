@@ -31,7 +31,7 @@ pub(super) struct State {
 
 impl State {
     /// Restores the state's penalty counts, recent tokens and random stream in `sampler`. If `seed` is given, the random stream of this seed replaces
-    /// the state's.
+    /// the state's. If the state has no sampler, `sampler` reads the state's tokens instead.
     pub fn begin(&self, sampler: &mut Sampler, seed: Option<u64>) {
         self.loaded.begin(sampler, seed);
     }
@@ -251,7 +251,7 @@ impl States {
     }
 
     /// Gives the state `name` the name `new`, and replaces an older state of that name. Returns false if no state in memory has the name `name`. Only
-    /// for states without files.
+    /// for states without files, because a file would keep its old name.
     pub fn rename(&self, namespace: &str, name: &str, new: &str) -> bool {
         let mut held = self.inner.lock();
         let Some(state) = held.states.remove(&key(namespace, name)) else { return false };
@@ -259,7 +259,7 @@ impl States {
         true
     }
 
-    /// Deletes a state and its file, also a damaged one. Blocks while the file is being written. Requests that began from the state continue.
+    /// Deletes a state and its file, even a damaged file. Blocks while the file is being written. Requests that began from the state continue.
     ///
     /// # Errors
     /// `Input` if the name is unknown or invalid; `File` if the file cannot be removed.

@@ -28,7 +28,7 @@ impl EngineThread {
     /// Starts the thread.
     ///
     /// # Errors
-    /// `Memory` if the system starts no thread.
+    /// `Memory` if the system cannot start the thread.
     pub fn start(&self, work: impl FnOnce() + Send + 'static) -> Result<()> {
         let (working, ended) = channel();
         let work = move || {
@@ -45,7 +45,7 @@ impl EngineThread {
 impl Drop for EngineThread {
     fn drop(&mut self) {
         let Some(Started { handle, ended }) = self.0.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner).take() else { return };
-        // A constraint runs on the engine's thread and may own the last handle. A thread cannot wait for itself.
+        // A request's constraint may own the last handle, and the engine's thread may drop it. A thread cannot wait for itself.
         if handle.thread().id() == std::thread::current().id() {
             return;
         }

@@ -2,7 +2,7 @@
 //! (`Tape::carried`), the activations that later layers read, to the next part.
 //!
 //! Experts of a part may be on another device. Then a second part has them, and the two parts take turns: in each layer with experts, the first part
-//! passes the inputs of the experts to the second part, and gets their sum back (`Word::exchange`).
+//! passes the experts' inputs to the second part, and gets the sum of the experts' outputs back (`Word::exchange`).
 //!
 //! Activations pass through host memory. So the devices may have different makers and drivers, and the CPU may be one of the devices.
 
@@ -316,8 +316,8 @@ impl Executor for ChainExecutor {
         self.begin_draws(&[], &[])
     }
 
-    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the part of the last turn, which has values only
-    /// for the variables that were passed to it and for the variables of its own words.
+    /// Begins to read back each excerpt from the part that owns the excerpt. Variables are read from the part of the last turn. This part has values
+    /// only for the variables that were passed to it, and for the variables of its own words.
     fn begin_read(&mut self, excerpts: &[Excerpt<'_>]) -> Result<()> {
         self.play_out()?;
         let owners: Vec<usize> = excerpts.iter().map(|excerpt| self.owner_of(excerpt)).collect();
@@ -390,7 +390,8 @@ mod tests {
     use crate::tape::{MatrixPart, Rows, vector};
     use crate::words::{ExpertMatrices, Norm, Router};
 
-    /// Returns a tape whose first two layers have three words each, the last of which is the experts. The third layer has one word.
+    /// Returns a tape with three layers. The first two layers have three words each, and the third of these words is the experts. The last layer has
+    /// one word.
     fn tape() -> Arc<Tape> {
         let mut t = Tape::new();
         let (x, y) = (t.var("x", Rows::Tokens, &[8]), t.var("y", Rows::Tokens, &[8]));

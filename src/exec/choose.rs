@@ -84,7 +84,7 @@ const NO_ADAPTER: &str = "install a Vulkan driver (Debian and Ubuntu: mesa-vulka
 
 /// Chooses a device among the CPU and the adapters of `backend`.
 ///
-/// `Auto` takes a software adapter only if the caller names a backend: [`CpuModel`](super::cpu::CpuModel) is faster than a software
+/// `Auto` takes a software adapter only if the caller names a backend, because [`CpuModel`](super::cpu::CpuModel) is faster than a software
 /// adapter.
 ///
 /// # Errors

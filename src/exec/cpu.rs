@@ -1,4 +1,5 @@
-//! Plays a tape on the CPU, with the words' twins. Runs models without a GPU, and is the reference for kernels.
+//! Plays a tape on the CPU. Each word (a fused operation) has a twin, its implementation in Rust. Twins run models without a GPU, and are the
+//! reference for kernels.
 
 use super::environment::VECTORS;
 use super::load::{FetchedSource, Progress, encode_part, initial_states, pack_vectors, survey, write_initial};
@@ -191,7 +192,8 @@ enum CpuWork {
 }
 
 impl CpuExecutor {
-    /// Makes room for steps of `tokens` tokens and `outputs` outputs. The activations of earlier steps are undefined afterwards.
+    /// Makes room for steps of `tokens` tokens and `outputs` outputs. The activations of earlier steps are undefined afterwards, because
+    /// planes may move within their buffers.
     fn grow(&mut self, tokens: usize, outputs: usize) {
         self.host.capacity = self.host.capacity.max(tokens);
         for (var, spec) in self.host.vars.iter_mut().zip(&self.host.tape.vars) {
@@ -219,7 +221,7 @@ impl CpuExecutor {
     fn play(&mut self, step: &Step, words: &Range<usize>, logits: &mut Vec<f32>) {
         let tape = self.prepare(step);
         let (section, host) = (&self.section, &mut self.host);
-        // One entry into the thread pool per step. Otherwise, every word would wake a thread of the pool and wait for this thread.
+        // Enters the thread pool once per step. Otherwise, each word would wake a thread of the pool and wait for it.
         rayon::scope(|_| section.words_in(words).filter(|w| !w.is_head() || !step.outputs.is_empty()).for_each(|word| word.twin(host)));
         logits.clear();
         if let Some(var) = tape.logits.filter(|_| self.section.is_last() && words.end == section.own.words.end) {
@@ -258,7 +260,7 @@ impl Executor for CpuExecutor {
 
     fn profile_words(&mut self, step: &Step, words: &Range<usize>) -> Result<Vec<WordTime>> {
         let tape = self.prepare(step);
-        // Any capabilities are right here: a word reads the same matrices in every lowering.
+        // The capabilities do not matter here, because a word reads the same matrices in every lowering.
         let caps = Caps::plain(Class::Groups, usize::MAX);
         let (tokens, runs, outputs) = (step.tokens.len(), step.runs.len(), step.outputs.len());
         let cx = Lowering { tape: &tape, caps: &caps, tokens, runs, outputs, capacity: tokens, context: step.context() };

@@ -26,7 +26,8 @@ pub const TUNE: Variable = Variable { name: "WINGBEAT_TUNE", values: ON_OFF };
 /// Limits the CPU's vector instructions: `avx2` (no AVX-512) or `plain` (plain loops).
 pub const VECTORS: Variable = Variable { name: "WINGBEAT_VECTORS", values: Values::Words(&["avx2", "plain"]) };
 
-/// Sets which WGSL a browser compiles: the `composed` text, or the text that `naga` writes. A test uses the latter, which computes wrong results.
+/// Sets which WGSL a browser compiles: the `composed` text, or the text that `naga` writes. naga's text loses `@align`, so its kernels compute wrong
+/// results. Tests use it to check that wrong results are noticed.
 pub const WGSL: Variable = Variable { name: "WINGBEAT_WGSL", values: Values::Words(&["composed", "naga"]) };
 
 const VARIABLES: [Variable; 10] = [KERNELS, SUBGROUPS, COOPERATIVE, SPANS, DRAWS, TUNE, BINDING_LIMIT, CHECKED, VECTORS, WGSL];

@@ -13,7 +13,7 @@ use std::str::FromStr;
 /// The float format of the matrices that a [`QuantPlan`] does not quantise.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum FloatChoice {
-    /// For each stack: f16 if all finite elements of its unquantised matrices are in the range of f16, otherwise f32.
+    /// For each stack of matrices ([`MatrixSpec`]): f16 if all finite elements of its unquantised matrices are in the range of f16, otherwise f32.
     #[default]
     Auto,
     Exactly(Float),
@@ -44,8 +44,8 @@ impl FromStr for FloatChoice {
 
 /// Determines the format of each matrix. A plan is parsed from a name and optional exceptions, such as `i4,head=i8,att.output=f16`.
 ///
-/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. Block types
-/// of GGUF files with a format of the same name count, too. All other matrices become floats.
+/// The default plan (an empty option `quant`) keeps the format of matrices that the file stores in a quantised format of [`quant::FORMATS`]. A block
+/// type of GGUF files counts, too, if a format has the same name. All other matrices become floats.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct QuantPlan {
     /// The text that the plan was parsed from, or an empty text.
@@ -60,7 +60,7 @@ pub struct QuantPlan {
     budget: Option<f64>,
     /// Exceptions that the user wrote. They take precedence over `named`.
     asked: Vec<Exception>,
-    /// The only tensor that the plan quantises, or `None` if it quantises all.
+    /// The only tensor that the plan quantises, or `None` if the plan quantises all tensors.
     only: Option<String>,
 }
 
@@ -83,9 +83,9 @@ const KINDS: [(&str, MatrixKind); 4] =
 
 /// Named plans. Each entry has the plan's name, and the plan written as a format with exceptions.
 const NAMED: [(&str, &str); 2] = [
-    // 4 bits, with 8 bits for the matrices that cost most per byte, measured one by one in trained models, up to an average of 5.5 bits per weight.
-    // The keys and values of a GLM are small, because heads share them. Then come the first layer's outputs, embedding and head, and the other matrices of
-    // the first layer. All layers of RWKV-7 mix the values of the first layer into their own values. docs/quantisation.md lists the result.
+    // 4 bits, but 8 bits for the matrices that lose most accuracy per byte. The order was measured matrix by matrix in trained models. An exception
+    // that would raise the average above 5.5 bits per weight is left out. A GLM's keys and values come first: they are small, because heads share
+    // them. The first layer matters, too: in RWKV-7, all layers mix its values into their own values. docs/quantisation.md lists the result.
     (
         "i4-mixed",
         "i4,self_attn.v_proj=i8,self_attn.k_proj=i8,layers.0.self_attn.o_proj=i8,embedding=i8,layers.0.mlp.=i8,head=i8,blocks.0.ffn.key=i8,\
@@ -119,7 +119,8 @@ impl QuantPlan {
         self
     }
 
-    /// Returns a plan that quantises one tensor of the model as this plan does, and keeps all others as floats. Used to measure what one matrix costs.
+    /// Returns a plan that quantises only this tensor, as the original plan does, and keeps all other tensors as floats. Used to measure the error
+    /// that one matrix adds.
     pub fn only(self, tensor: impl Into<String>) -> QuantPlan {
         QuantPlan { only: Some(tensor.into()), ..self }
     }
@@ -199,8 +200,8 @@ impl fmt::Display for QuantPlan {
     }
 }
 
-/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format does, or if the executor
-/// needs the weights in another order than the file's.
+/// Returns the format that keeps the exact weights of a matrix that a GGUF file stores as `dtype`. Returns `None` if no format keeps them, or if the
+/// executor needs the weights in another order than the file's.
 fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
     quant::FORMATS.iter().copied().find(|format| has_blocks_of(part, *format, dtype))
 }

@@ -15,7 +15,7 @@ pub type Progress<'a> = &'a mut dyn FnMut(u64, u64);
 
 /// The number of floats in a block of rows, before the number of rows is rounded up. Loading needs host memory for only a few blocks at a time.
 const BLOCK_FLOATS: usize = 1 << 18;
-/// The number of floats in a block of rows of a transposed tensor, before the number of rows is rounded up.
+/// The number of floats in a block of rows if the tensor is transposed, before the number of rows is rounded up.
 const TRANSPOSED: usize = 1 << 21;
 /// The number of rows of a matrix that one thread transposes at a time. `RUN` is a multiple of the block length of every GGUF type.
 const RUN: usize = 256;
@@ -40,7 +40,7 @@ impl<'a> Deref for FetchedSource<'a> {
 }
 
 impl<'a> FetchedSource<'a> {
-    /// Fetches tensors if `source` cannot read them without fetching.
+    /// Fetches the tensors `names`, if `source` must fetch tensors before it can read them.
     pub async fn of(source: &'a dyn Source, names: &[&str]) -> Result<FetchedSource<'a>> {
         Ok(source.fetch(names).await?.map_or(FetchedSource::Whole(source), FetchedSource::Fetched))
     }
@@ -207,8 +207,8 @@ fn own_scales(part: &MatrixPart, axis: Axis, scales: &[f16], first: usize, rows:
 
 /// Returns how many rows of the matrix `part` are loaded at once, at most `rows`.
 fn rows_at_once(part: &MatrixPart, rows: usize) -> usize {
-    // The rows of a transposed matrix are columns of a row-major tensor. Memory delivers whole cache lines of its rows, and larger blocks use more of
-    // each line.
+    // The rows of a transposed matrix are columns of a row-major tensor. Memory delivers whole cache lines of the tensor's rows, and larger blocks
+    // use more of each line.
     let n = if part.transposed { (TRANSPOSED / padded(part.k)).next_multiple_of(RUN) } else { BLOCK_FLOATS / padded(part.k) };
     n.next_multiple_of(WEIGHTS_PER_BLOCK).clamp(1, rows.max(1))
 }

@@ -1,6 +1,6 @@
-//! Executors load the weights of a tape (a model's recorded program) and play it.
+//! Executors load the weights of a tape (a model's recorded program) and play the tape.
 //!
-//! `gpu` plays a tape with kernels, and no other module names wgpu. `cpu` plays the words' twins (reference implementations). Both take and
+//! `gpu` plays a tape with kernels, and is the only module that uses wgpu. `cpu` plays the words' twins (reference implementations). Both take and
 //! return plain data.
 
 mod blocking;
@@ -36,7 +36,7 @@ pub use load::{Progress, encode_part, survey};
 pub use memory::{Memory, host_memory};
 pub use stored::mapped_bytes;
 
-/// The weights of a tape, or of some of its layers, on a device. Sessions share them.
+/// The weights of a tape, or of some of its layers, on a device. Sessions share these weights.
 pub trait Loaded: Send + Sync {
     /// Returns the section: the whole tape, and the range of layers that are loaded.
     fn section(&self) -> &Section;
@@ -89,12 +89,13 @@ pub struct WordTime {
     /// The number of dispatches, or 0 on the CPU.
     pub dispatches: usize,
     pub seconds: f64,
-    /// The size in bytes of the matrices that the word reads. An embedding table counts as one row. Of the experts,
-    /// only those of one token count.
+    /// The size in bytes of the matrices that the word reads for one token: one row of an embedding table, only the experts of this token, and all
+    /// other matrices as a whole.
     pub weight_bytes: u64,
 }
 
-/// Returns the size in bytes of the matrices that `dispatches` read. An embedding table counts as one row.
+/// Returns the size in bytes of the matrices that `dispatches` read for one token: one row of an embedding table, only the experts of this token, and
+/// all other matrices as a whole.
 fn weight_bytes(tape: &Tape, dispatches: &[Dispatch]) -> u64 {
     let bindings = dispatches.iter().flat_map(|d| &d.bindings);
     let read: BTreeSet<Matrix> = bindings
@@ -113,7 +114,7 @@ pub const MAX_AHEAD: usize = 32;
 /// ([`Sampling::guard`](crate::sample::Sampling::guard)) is on and a logit is not finite.
 pub const NOTHING: u32 = u32::MAX;
 
-/// Returns whether to sample on the device: as the environment variable [`DRAWS`](environment::DRAWS) says, or `default` if it is not set.
+/// Returns whether the environment variable [`DRAWS`](environment::DRAWS) selects sampling on the device, or `default` if the variable is not set.
 pub fn draws_on_device(default: bool) -> Result<bool> {
     Ok(environment::DRAWS.is("device")?.unwrap_or(default))
 }

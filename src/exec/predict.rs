@@ -21,7 +21,7 @@ const SCATTERED: f64 = 0.5;
 const ZEROS: f64 = 0.88;
 /// The share of a GPU's rate of f32 operations that the tiled product reaches.
 const TILED: f64 = 0.33;
-/// The number of instructions per product of two numbers in linear/tiled, with a tile of 64 x 128, as compiled for NAVI21.
+/// The number of instructions per product of two numbers in linear/tiled, with a tile of 64 x 128, as compiled for an AMD GPU (NAVI21).
 const TILED_INSTRUCTIONS: f64 = 1.44;
 /// The number of instructions per product of two numbers in linear/tiled_rounded, with a tile of 128 x 64, as compiled for NAVI21. Products of bytes are
 /// not counted.
@@ -197,7 +197,7 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
             }
             // A state is read once and written once.
             Binding::State(state) => bytes += 2.0 * (tape.state_spec(state).page_bytes() * load.n_slots) as f64,
-            // Latents are bound twice, as keys and as values.
+            // A cache of latents (compressed keys and values) is bound twice, as keys and as values, but counts once.
             Binding::Cache(cache) if dispatch.shader == "attention/attend" && !caches.contains(&cache) => {
                 caches.push(cache);
                 let token = tape.cache_format.size_bytes(tape.cache_spec(cache).width());
@@ -214,7 +214,8 @@ fn price(dispatch: &Dispatch, cx: &Lowering<'_>, gpu: &Gpu, load: StepLoad) -> (
         _ => FEW * gpu.tflop_s,
     };
     let operations = if is_sparse { 0.0 } else { 2.0 * weights * cx.tokens as f64 };
-    // If a grid is no multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle time.
+    // If the size of the grid is not a multiple of the number of cores, some cores are idle in the last round. Only tiled products count this idle
+    // time.
     let groups: f64 = dispatch.grid.iter().map(|&n| f64::from(n)).product();
     let rounds = groups / gpu.cores as f64;
     let idle = if is_tiled { rounds.ceil().max(1.0) / rounds } else { 1.0 };
@@ -243,7 +244,7 @@ fn waits(dispatch: &Dispatch, gpu: &Gpu, load: StepLoad, width: usize) -> f64 {
     let constant = |wanted: &str| dispatch.constants.iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| *value as usize);
     match dispatch.shader {
         // Before the product, each workgroup computes the product's input, such as a norm. It reads the whole row of x, 256 elements at a time. Then
-        // its lanes add up twice, as in a layer norm.
+        // its lanes compute two sums, as a layer norm does.
         "linear/matvec" if dispatch.modules.iter().any(|(slot, module)| *slot == "input" && module != "linear::input") => {
             width.div_ceil(256) as f64 * gpu.cache + 0.4e-6
         }

@@ -60,7 +60,8 @@ pub struct Timer(Box<dyn Executor>);
 impl Timer {
     /// Sets an activation that the steps of `n` tokens read and do not write.
     pub fn write(&mut self, var: Var, n: usize, values: &[f32]) -> Result<()> {
-        // The first step of `n` tokens may replace the buffers of activations, and so lose written values. So it is played before the write.
+        // The first step of `n` tokens may replace the buffers of activations, and so lose written values. So `write` plays this step before it
+        // writes.
         self.best_of(1, n)?;
         self.0.write_var(var, values)
     }

@@ -38,7 +38,7 @@ impl CaseOutcome {
     }
 }
 
-/// The bound on the error is at least this on a device with cooperative matrices, because such a device rounds activations to f16.
+/// The bound on the error is at least this number on a device with cooperative matrices, because such a device rounds activations to f16.
 const COOPERATIVE_BOUND: f64 = 1e-5;
 
 /// A case with an f16 state has at least this bound. Device and twin may round nearly equal numbers to different f16 values, and later
@@ -87,7 +87,7 @@ pub(super) fn first_wrong(device: &Arc<Device>, cases: Vec<Case>, format: &str) 
     block_on(async { Ok(first_wrong_async(device, cases, format).await) }).unwrap_or_else(|e| Some(e.to_string()))
 }
 
-/// The words whose products use the kernels that tuning chooses, and no others.
+/// Words whose products use only kernels whose sizes are tuned.
 const PRODUCTS: [&str; 7] =
     ["linear_add", "linear_add_sparse", "norm_shift_linear", "norm_ddlerp_linear", "norm_linear", "swiglu", "linear_norm_add"];
 
@@ -298,7 +298,7 @@ async fn compare(
     Ok(worst)
 }
 
-/// Returns rows of seeded random values with zeros as padding. In the first column, the fraction `zeros` of the values is zero.
+/// Returns rows of seeded random values, with zeros as padding. The fraction `zeros` of the values in the first range of columns is zero.
 fn fill(spec: &VarSpec, rows: usize, zeros: f32, seed: u64) -> Vec<f32> {
     let (mut made, mut drawn) = (numbers(seed), numbers(!seed));
     let mut values = vec![0.0; spec.planes * rows * spec.stride()];

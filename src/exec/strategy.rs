@@ -35,7 +35,7 @@ struct Segment {
     /// The name of a quantised format in [`FORMATS`](crate::quant::FORMATS). `None` means floats.
     quant: Option<&'static str>,
     layers: Layers,
-    /// The place of the segment's experts, if they have a place of their own.
+    /// The place of the segment's experts. `None` if the experts are with the rest of their layers.
     experts: Option<Experts>,
 }
 
@@ -45,7 +45,7 @@ struct Experts {
     device: DeviceChoice,
     dtype: FloatChoice,
     quant: Option<&'static str>,
-    /// The number of layers whose experts have this place: the last layers of the segment that have experts. `None` means all.
+    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. `None` means all layers.
     layers: Option<usize>,
 }
 
@@ -184,8 +184,8 @@ pub struct PlacedExperts {
     pub dtype: FloatChoice,
     /// The quantised format, as in [`PlacedLayers::quant`].
     pub quant: Option<&'static str>,
-    /// The number of layers whose experts have this place: the last layers of the segment that have experts. A number above the number of these
-    /// layers means all.
+    /// The number of layers whose experts have this place, counted backwards from the segment's last layer with experts. If the segment has fewer
+    /// layers with experts, all of them have this place.
     pub layers: usize,
 }
 

@@ -1,8 +1,8 @@
 //! Tunes the sizes of kernels to an adapter: measures once and keeps the result in a file.
 //!
 //! The file also holds two choices: between sparse and dense products, and between rounded and float inputs of products. These choices change results
-//! slightly. The sizes change only the speed.
-//! If the file is missing, damaged or made for another driver, the defaults are used until the next measurement.
+//! slightly. The sizes change only the speed. If the file is missing, damaged or made for another driver, the defaults are used until the next
+//! measurement.
 
 mod fastest;
 mod measure;

@@ -96,7 +96,7 @@ impl DType {
     /// Checks that a tensor of this type can be read as weights.
     ///
     /// # Errors
-    /// `Model` if it cannot.
+    /// `Model` if a tensor of this type cannot be read as weights.
     pub fn check_weight(self) -> Result<()> {
         if self.is_weight() { Ok(()) } else { Err(Error::model(format!("expected F32, F16 or BF16 weights, found {self}"))) }
     }

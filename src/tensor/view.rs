@@ -81,8 +81,8 @@ impl<'a> View<'a> {
         Ok(if transposed { view.transposed() } else { view })
     }
 
-    /// Returns a view that multiplies every element by `by` when it is read. This undoes the division with which some programs write files. `by` is a
-    /// power of two, so the multiplication is exact.
+    /// Returns a view that multiplies every element by `by` when it is read. Some programs divide weights before they write a file, and the factor
+    /// undoes this division. `by` is a power of two, so the multiplication is exact.
     pub fn scaled(self, by: f32) -> View<'a> {
         View { scale: self.scale * by, ..self }
     }

@@ -111,7 +111,7 @@ pub fn load(model: &Model, path: &Path, namespace: &str, tokens: &[u32]) -> Resu
     let touched = fs::File::options().append(true).open(path).and_then(|file| file.set_modified(SystemTime::now()));
     touched.unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
     let (snapshot, loaded) = Snapshot::load(model, path, false)?;
-    // A disk can return the file of another caller. No text may continue from it.
+    // The file may contain another entry, even another caller's. No text may continue from such a state.
     let is_of_entry = loaded.tokens.as_deref() == Some(tokens) && loaded.metadata.get(NAMESPACE).is_some_and(|found| found == namespace);
     match is_of_entry {
         true => Ok(snapshot),
@@ -124,9 +124,9 @@ pub fn remove(path: &Path) {
     fs::remove_file(path).unwrap_or_else(|e| log::debug!("{}: {e}", path.display()));
 }
 
-/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Removes a damaged file if its
-/// name is the name of an entry; another file may belong to another program. The checksum is compared only when the entry is used, because the
-/// folder can have gigabytes.
+/// Reads the tokens and the metadata of a file. Returns `None` if the file is damaged or is not an entry of this model. Removes a damaged file only
+/// if it has the name of an entry, because other files may belong to another program. The checksum is compared only when the entry is used, because
+/// the folder can hold gigabytes.
 fn read_left(path: &Path, model: &Model) -> Option<Left> {
     if path.extension()? != "state" {
         return None;

@@ -27,7 +27,8 @@ pub(super) const FEWEST: usize = 4;
 /// The maximum number of device slots for entries.
 const MAX_SLOTS: u64 = 256;
 
-/// The maximum number of entries in all tiers together. Finding the least recently used entry visits every entry, so more would take too long.
+/// The maximum number of entries in all tiers together. The search for the least recently used entry visits every entry, so more entries would take
+/// too long.
 const MAX_ENTRIES: usize = 4096;
 
 /// The maximum number of entries that one prompt leaves at regular distances: see [`CacheOptions::every`].
@@ -118,8 +119,8 @@ pub(super) struct PrefixCache {
     clock: u64,
 }
 
-/// Returns the number of slots that a session needs for the cache, in addition to `n_slots` for continuations, and the maximum number of tokens that
-/// these slots hold in the KV cache.
+/// Returns the number of slots that a session needs for the cache, besides `n_slots` for continuations. Also returns the maximum number of tokens
+/// that these extra slots hold in the KV cache.
 pub(super) fn idle(model: &Model, n_slots: usize, options: &CacheOptions) -> Idle {
     if !options.is_on() {
         return Idle::default();
@@ -246,7 +247,7 @@ impl PrefixCache {
     fn add(&mut self, namespace: String, tokens: Vec<u32>, has_logits: bool, held: EntryLocation) {
         self.clock += 1;
         let id = self.clock;
-        // If two files have the same tokens, the older one stays on the disk unused.
+        // If two files have the same tokens, the older file stays on the disk unused.
         if let Some(old) = self.trees.entry(namespace.clone()).or_default().insert(&tokens, id) {
             self.entries.remove(&old);
         }

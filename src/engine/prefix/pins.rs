@@ -1,5 +1,5 @@
-//! Pinned states: a caller holds them until it drops their handle. Pinned states share the device's slots with the entries of the cache. When slots
-//! are short, a pinned state moves to host memory and continues from there with the same bits.
+//! Pinned states: a caller holds such a state until it drops the handle. Pinned states share the device's slots with the entries of the cache. When
+//! slots are short, a pinned state moves to host memory and continues from there with the same bits.
 
 use super::{Entry, EntryLocation, PrefixCache, PrefixHit};
 use crate::error::Result;
@@ -31,7 +31,7 @@ impl PrefixCache {
         self.entries.values().filter(|entry| entry.is_pinned).count()
     }
 
-    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller must close the slot with the state.
+    /// Opens a slot with a pinned state of `n_tokens` tokens, and makes room for `n` further slots. The caller must close the returned slot.
     /// Returns `None` if the state is no longer pinned.
     ///
     /// # Errors
@@ -43,7 +43,7 @@ impl PrefixCache {
         self.open(found, session)
     }
 
-    /// Returns the state after the longest beginning of `tokens` that an entry of the namespace covers, and the length of this beginning. Without
+    /// Returns the state after the longest prefix of `tokens` that an entry of the namespace covers, and the length of this prefix. Without
     /// such an entry, returns the empty state.
     ///
     /// # Errors

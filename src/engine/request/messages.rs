@@ -27,8 +27,8 @@ struct Function {
 }
 
 /// Reads messages. A message with the role `tool` becomes a message with the result of a tool call. Each call in the `tool_calls` of an answer
-/// becomes a separate message, and so does OpenAI's former `function_call`. Results get the order of their calls. With `has_earlier`, the messages
-/// follow a state, which may have calls of its own.
+/// becomes a separate message, and so does OpenAI's former `function_call`. Results are sorted into the order of their calls. With `has_earlier`, the
+/// messages follow a state, which may have calls of its own.
 pub fn read(field: &str, value: &str, has_earlier: bool) -> Result<Vec<Message>> {
     let all: Vec<Box<RawValue>> = of(field, value, "an array of messages")?;
     let mut messages = Vec::new();

@@ -1,11 +1,11 @@
-//! Bodies of OpenAI's API whose fields have other names or forms than those of a [`Request`](super::Request).
+//! Converts bodies of OpenAI's API, whose fields have other names or forms than the fields of a [`Request`](super::Request).
 
 use super::super::Fields;
 use crate::error::{Error, Result, in_words, short};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-/// Fields of a body that say nothing about its text.
+/// Fields of a body that are ignored, because they do not change the text.
 const IGNORED: [&str; 8] = ["model", "stream", "stream_options", "user", "store", "metadata", "service_tier", "parallel_tool_calls"];
 
 /// Values of `reasoning_effort`, each with the value of `thinking` that replaces it.
@@ -42,8 +42,8 @@ struct NamedSchema<'a> {
 }
 
 impl Fields<'_> {
-    /// Gives the fields of a body of OpenAI's API the names and forms that [`Request::read`](super::Request::read) reads. Removes fields that say
-    /// nothing about the text, such as `model` and `stream`. Other fields stay as they are.
+    /// Gives the fields of a body of OpenAI's API the names and forms that [`Request::read`](super::Request::read) reads. Removes fields that do
+    /// not change the text, such as `model` and `stream`. Other fields stay as they are.
     ///
     /// # Errors
     /// `Input` if a field that must be converted has a wrong value. The error names the field.
@@ -61,7 +61,7 @@ impl Fields<'_> {
         self.read_format()
     }
 
-    /// Converts `logprobs: true` with a number in `top_logprobs`, as chat bodies have them, to this number in `logprobs`.
+    /// Converts `logprobs: true` and a number in `top_logprobs`, the fields of chat bodies, to this number in `logprobs`.
     fn read_logprobs(&mut self) -> Result<()> {
         let top = self.take("top_logprobs").filter(|top| *top != "null");
         let logprobs = self.get("logprobs");

@@ -200,7 +200,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
     Ok((setting, texts.ok_or_else(refused)?))
 }
 
-/// Returns a pair `[token or text, bias]` in the notation of the flag.
+/// Converts a pair `[token id or text, bias]` to the notation of the flag `--logit-bias`, `ID=X`. Returns `None` if the value is not such a pair.
 fn pair(pair: &Value) -> Option<String> {
     match pair.as_array()?.as_slice() {
         [Value::String(text), x] => Some(format!("{}={}", Value::from(text.as_str()), bias(x)?)),
@@ -209,7 +209,8 @@ fn pair(pair: &Value) -> Option<String> {
     }
 }
 
-/// Returns an entry of an object of biases in the notation of the flag. A key that is no number is a text: each of its tokens gets the bias.
+/// Converts one entry of a bias object to the notation of the flag `--logit-bias`. A key that is not a number is a text, whose tokens all get
+/// the bias.
 fn biased(key: &str, x: &Value) -> Option<String> {
     match key.parse::<u32>() {
         Ok(id) => Some(format!("{id}={}", bias(x)?)),
@@ -217,7 +218,7 @@ fn biased(key: &str, x: &Value) -> Option<String> {
     }
 }
 
-/// Returns a bias in the notation of the flag. `false` bans the token, as in llama-server.
+/// Converts a bias to the notation of the flag `--logit-bias`. `false` bans the token, as in llama-server.
 fn bias(x: &Value) -> Option<String> {
     if *x == Value::Bool(false) { Some("-inf".into()) } else { plain(x) }
 }

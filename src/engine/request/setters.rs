@@ -85,7 +85,7 @@ impl Request {
         Request { pooling: Some(pooling), ..self }
     }
 
-    /// Sets what guesses the next tokens. Guesses never change the text.
+    /// Selects the source of guesses for the next tokens. Guesses never change the text.
     pub fn speculate(self, by: Speculate) -> Request {
         Request { speculate: Some(by), ..self }
     }

@@ -28,7 +28,8 @@ pub(super) struct Beginning {
 }
 
 impl Scheduler {
-    /// Gives free slots to waiting requests and to texts that were swapped out. If too few slots are free for the next candidate, all candidates wait.
+    /// Gives free slots to waiting requests and to texts that were swapped out. Stops at the first candidate for which too few slots are free, even
+    /// if a later candidate needs fewer.
     pub(super) fn admit(&mut self) {
         while let Some(next) = self.next()
             && (next.n_slots <= self.n_free() || self.make_way(&next))
@@ -101,7 +102,7 @@ impl Scheduler {
         {
             from.slot = Some(self.initial(name, request.n)?);
         }
-        // All texts share the tokens, and so does the request if no token is read yet.
+        // All texts share one list of unread tokens. If no token was cached, the texts share the request's own prompt.
         let prompt = prompt.clone();
         let unread: Arc<[u32]> = if from.n_tokens == 0 { prompt.clone() } else { prompt[from.n_tokens..].into() };
         let before: Arc<[u32]> = match speculation.is_on() {

@@ -62,7 +62,7 @@ impl Scheduler {
             // The slot may not have read the last tokens of the text yet. The named state must include these tokens.
             let rest = &tokens[n_read.min(tokens.len())..];
             if let Err(e) = session.prefill_awaited(slot, rest).await {
-                // After an error, the contents of the slot are unknown.
+                // After an error, the contents of the slot are unknown, so the slot becomes neither a state nor an entry.
                 progress.saved = Some(failed(e));
                 return session.close(slot);
             }

@@ -49,7 +49,7 @@ impl Passages {
         self.running.values().filter(|passage| passage.leaves_forks && passage.n_left() > 0).count()
     }
 
-    /// Passes an event on to the caller of its passage, and returns the answer. Returns `None` if the text is not a passage.
+    /// Passes an event on to the caller of its passage, and returns the caller's answer. Returns `None` if the text is not a passage.
     pub fn hear(&mut self, job: TextId, event: &TokenEvent<'_>) -> Option<ControlFlow<()>> {
         let passage = self.running.get_mut(&job)?;
         passage.tell(0);
@@ -135,7 +135,7 @@ impl Scheduler {
     /// Adds a text that continues `from`, and closes `from`.
     pub(super) fn add_from(&mut self, from: Option<Slot>, job: TextSpec) -> Result<TextId> {
         let session = self.batcher.session_mut();
-        // If a cache entry leaves the device here, `from` keeps the blocks that it shared with the entry.
+        // A cache entry that leaves the device here may share blocks with `from`. These blocks stay on the device, because `from` still holds them.
         let room = self.cache.lend(0, session);
         self.cache.make_room(1, session);
         let added = room.and_then(|()| self.batcher.add(job));

@@ -8,10 +8,10 @@ use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 use web_time::Instant;
 
-/// A text has its slot for this time before a namespace below its share can take the slot.
+/// The minimum time that a text has its slot before a namespace below its share can take the slot.
 const HOLD: Duration = Duration::from_millis(250);
-/// A text has its slot for this time before a namespace without slots can take the slot in other cases: there are fewer slots than namespaces, or the
-/// waiting request needs more slots than the share.
+/// The minimum time that a text has its slot before a namespace without slots can take the slot, if that namespace then exceeds its share. This
+/// happens if there are fewer slots than namespaces, or if the waiting request needs more slots than the share.
 const TURN: Duration = Duration::from_secs(1);
 
 /// The request or text that gets slots next.
@@ -94,7 +94,7 @@ impl Scheduler {
     fn who_gives_way(&self, next: &Candidate, mut n_missing: usize) -> Vec<TextId> {
         let mut who = Vec::new();
         let mut running = self.n_running();
-        // Of each namespace, the continuation that has had its slot for longest comes last.
+        // Continuations by namespace. The continuation that has had its slot for longest comes last.
         let mut of: HashMap<&str, Vec<(Instant, TextId, usize)>> = HashMap::new();
         for (&job, sequence) in &self.sequences {
             let (Some(since), Some(request)) = (sequence.since, self.requests.get(&sequence.request)) else { continue };
@@ -114,7 +114,7 @@ impl Scheduler {
         let names: HashSet<&str> = running.keys().copied().chain(self.ready().map(|(namespace, ..)| namespace)).collect();
         let share = (self.shared.options.slots - self.passages.n_running()) / names.len().max(1);
         let own = running.get(next.namespace.as_str()).copied().unwrap_or(0);
-        // A namespace below its share takes slots from namespaces above theirs. A namespace without slots takes a slot for a turn.
+        // A namespace below its share takes slots only from namespaces above the share. A namespace without slots takes slots from any namespace.
         let (floor, hold) = match own + next.n_slots <= share {
             true => (share, HOLD),
             false if own == 0 => (0, TURN),
@@ -124,7 +124,7 @@ impl Scheduler {
             let others = of.iter_mut().filter(|(name, texts)| **name != next.namespace && running[**name] > floor && !texts.is_empty());
             let Some((name, texts)) = others.max_by_key(|(name, _)| running[**name]) else { return Vec::new() };
             let Some((since, job, n_slots)) = texts.pop() else { continue };
-            // While another thread draws its next token, a text does not use its slot.
+            // A text whose next token is being sampled on another thread does not use its slot, so it gives way without delay.
             if since.elapsed() < hold && !self.batcher.is_drawing(job) {
                 continue;
             }
@@ -170,7 +170,8 @@ impl Scheduler {
         }
     }
 
-    /// Records when a continuation got its slot. If `is_group`, all continuations of the request wait for the same prompt, and have the same time.
+    /// Records when a continuation got its slot, or `None` after it gave up the slot. If `is_group`, all continuations of the request wait for the
+    /// same prompt, so they get the same time.
     fn set_since(&mut self, job: TextId, is_group: bool, since: Option<Instant>) {
         let Some(request) = self.sequences.get(&job).map(|sequence| sequence.request) else { return };
         for (other, sequence) in &mut self.sequences {
@@ -185,7 +186,7 @@ impl Scheduler {
     }
 }
 
-/// The error for a text with a slow reader, if others need its slots and the memory for swapped texts is full.
+/// Returns the error for a text with a slow reader, if other requests need its slots and the memory for swapped texts is full.
 fn unread() -> Error {
     Error::new(Kind::Busy, "the answer was ended, because its reader took no text while other requests waited for slots")
         .hint("read the events of a stream as they arrive")

@@ -84,7 +84,7 @@ fn tools_select_the_style_and_the_choice_is_checked() {
         let (field, message) = refused(request);
         assert!(field.as_deref() == Some("tool_choice") && message.starts_with(want), "{field:?}: {message}");
     }
-    // A format that defines no tools describes them briefly.
+    // A chat format without a form of its own for tools describes the tools briefly in the prompt.
     let of_world = |tools: Vec<Tool>| prompt(Request { tools, format: Some("world".into()), ..ask("auto") });
     assert!(of_world(ask("auto").tools) > of_world(Vec::new()) + 20);
 }

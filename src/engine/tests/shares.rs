@@ -17,7 +17,7 @@ fn a_namespace_with_all_slots_gives_up_those_beyond_its_share() {
     let engine = engine(4);
     let endless: Vec<Generation> = (0..6).map(|seed| engine.submit(long("a", UNLIMITED, seed)).unwrap()).collect();
     until(&engine, "four run, two wait", |s| (s.free_slots, s.waiting) == (0, 2));
-    // The slots are shared between two namespaces, so `b` gets two, and its third text waits for them.
+    // The slots are shared between two namespaces, so `b` gets two, and its third text waits for a slot.
     let others: Vec<Generation> = (0..2).map(|seed| engine.submit(long("b", UNLIMITED, seed)).unwrap()).collect();
     until(&engine, "b has its share", |s| (s.free_slots, s.waiting, s.swapped) == (0, 2, 2));
     let third = engine.submit(long("b", 3, 9)).unwrap();
@@ -40,7 +40,8 @@ fn texts_that_take_turns_are_those_of_a_session_alone() {
     let ask = |namespace: &str, seed, n_texts| engine.submit(Request { n: n_texts, ..long(namespace, n, seed) }).unwrap();
     let first = ask("a", 0, 2);
     until(&engine, "it has both slots", |s| s.free_slots == 0);
-    // A share of one slot for two namespaces, then turns for three. Both texts of a request with two continuations need their turn together.
+    // While two namespaces compete, each has a share of one slot. Three namespaces take turns. A request with two continuations needs both slots at
+    // once.
     let second = ask("b", 1, 1);
     until(&engine, "a text has given up its slot", |s| s.swapped > 0);
     let third = ask("c", 0, 2);

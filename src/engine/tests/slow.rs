@@ -83,7 +83,7 @@ impl<F: FnMut() + Send> Constraint for Waits<F> {
 #[test]
 fn slow_rules_delay_their_own_text_alone() {
     let model = model();
-    // With one slot, the text under slow rules gives it up to the other caller while its rules are computed.
+    // If the engine has only one slot, the text under slow rules gives its slot to the other caller while the rules are computed.
     for slots in [3, 1] {
         let engine = Engine::start(&model, EngineOptions::new().slots(slots)).unwrap();
         let (go, may_go) = channel::<()>();
@@ -92,7 +92,7 @@ fn slow_rules_delay_their_own_text_alone() {
         let make = move || {
             let may_go: Receiver<()> = gate.lock().unwrap().take().unwrap();
             let mut waits = true;
-            // If nobody opens the gate, the first token waits in vain, and the others do not wait.
+            // If nobody opens the gate, only the first token waits for the full 20 s.
             let wait = move || waits = waits && may_go.recv_timeout(Duration::from_secs(20)) != Err(RecvTimeoutError::Timeout);
             Ok(Box::new(Waits(wait, vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>)
         };
@@ -106,7 +106,7 @@ fn slow_rules_delay_their_own_text_alone() {
         assert_eq!(quick.wait().unwrap()[0].tokens.len(), 12);
         assert!(began.elapsed() < Duration::from_secs(15), "the texts waited for the slow rules");
         drop(go);
-        // The rules allow everything, so the text is the one without rules.
+        // The rules allow every token, so the text equals the text without rules.
         assert_eq!(slow.wait().unwrap()[0].text, alone(&model, "In the beginning", 12, 1).1);
         until(&engine, "the slots are free", |s| s.free_slots == slots && s.running == 0);
     }
@@ -117,7 +117,7 @@ fn a_text_whose_rules_wait_can_be_cancelled_and_interrupted() {
     let engine = Engine::start(&model(), EngineOptions { slots: 2, ..EngineOptions::default() }).unwrap();
     let waits = || Ok(Box::new(Waits(|| std::thread::sleep(Duration::from_millis(300)), vec![u32::MAX; 1 << 12])) as Box<dyn Constraint>);
     let dropped = under(&engine, Box::new(waits), Request::text("a").max_tokens(UNLIMITED));
-    // Before the text runs, the slots are free as well.
+    // Waits until the text runs: before that, the slots are free, too, and the check of the slots below would pass too early.
     until(&engine, "the first text runs", |s| s.running == 1);
     drop(dropped);
     until(&engine, "the slot is free", |s| s.free_slots == 2 && s.running == 0);

@@ -27,13 +27,13 @@ fn a_text_continues_exactly_from_its_state() {
         let one = done(&engine, &saved(first.clone(), "a"));
         let info = one.state.unwrap().unwrap();
         assert_eq!((info.name.as_str(), info.n_tokens), ("a", one.usage.prompt_tokens + 5));
-        // Without a prompt and a seed the text continues exactly.
+        // A request without a prompt and a seed continues the text exactly.
         let rest = Request::tokens([]).max_tokens(6).set("presence_penalty", 0.5);
         let two = done(&engine, &saved(from("a", rest.clone()), "b"));
         let whole = done(&engine, &first.clone().max_tokens(11));
         assert_eq!([one.tokens.clone(), two.tokens.clone()].concat(), whole.tokens);
         assert_eq!(one.text + &two.text, whole.text);
-        // A request does not change the state from which the request begins. A prompt and a seed are allowed.
+        // A request does not change the state from which it begins. Such a request may have a prompt and a seed.
         assert_eq!(done(&engine, &from("a", rest)).tokens, two.tokens);
         let text = from("a", Request::text(" and the").max_tokens(6).set("seed", 9));
         assert_eq!(done(&engine, &text).text, done(&engine, &text).text);

@@ -18,7 +18,7 @@ const PROMPTS: [&str; 8] = [
 ];
 const SEEDS: u64 = 4;
 const LONGEST: usize = 6;
-/// The most tokens of a request together with a request that continues from its state.
+/// The maximum number of tokens of a text that one request begins and a second request continues from the saved state.
 const WHOLE: usize = 2 * LONGEST;
 
 /// Returns the generated tokens for each pair of a prompt's index and a seed. Each pair runs in a separate session.

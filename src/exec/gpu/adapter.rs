@@ -185,7 +185,7 @@ fn cooperative(adapter: &wgpu::Adapter) -> Option<usize> {
 pub(super) const COOPERATIVE_FEATURES: wgpu::Features = wgpu::Features::EXPERIMENTAL_COOPERATIVE_MATRIX.union(wgpu::Features::SHADER_F16);
 
 /// Returns whether to use a feature. `offered` is `true` if the adapter supports the feature. If the environment variable is not set,
-/// returns `offered`. The value `0` forbids the feature, and the value `1` requires it.
+/// returns `offered`. The value `0` forbids the feature. The value `1` requires it, and is an error if the adapter lacks the feature.
 fn wanted(variable: &Variable, offered: bool) -> Result<bool> {
     match variable.is("1")? {
         Some(true) if !offered => Err(Error::usage("the value is 1, but the adapter does not support this feature")
@@ -225,8 +225,8 @@ pub async fn adapters_async(backend: Backend) -> Vec<Adapter> {
     adapters
 }
 
-/// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context: two
-/// threads with adapters of two listings would use it at the same time, and the driver would refuse one of them.
+/// Lists OpenGL's adapters, once per process. wgpu guards each listing's context with a lock of its own, but all listings share one context. Two
+/// threads with adapters of two listings would use the context at the same time, and the driver would refuse one thread.
 fn gl_adapters() -> &'static [wgpu::Adapter] {
     static LISTED: OnceLock<Vec<wgpu::Adapter>> = OnceLock::new();
     let list = async || Ok(instance(Backend::Gl).enumerate_adapters(wgpu::Backends::GL).await);

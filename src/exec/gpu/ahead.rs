@@ -1,7 +1,7 @@
 //! Several steps in one submission, each followed by sampling. All ids are read back together.
 //!
-//! A submission with the same steps has the same commands, because only the cursor changes. So the next submission is encoded while the device works
-//! on the current one.
+//! A submission with the same steps has the same commands, because only the content of the cursor (the buffer that describes a step) changes. So the
+//! next submission is encoded while the device works on the current one.
 
 use super::Device;
 use super::draws::{DrawSizes, Draws};

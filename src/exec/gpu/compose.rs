@@ -66,7 +66,7 @@ pub(super) fn composed(recipe: &Recipe, is_marked: bool) -> Result<(String, Vec<
 /// Lines with `enable` that WGSL requires and naga's parser refuses. naga supports these extensions without such a line.
 pub(super) const NOT_FOR_NAGA: &[&str] = &["enable subgroups;"];
 
-/// Empties the lines of [`NOT_FOR_NAGA`]. All other lines keep their numbers.
+/// Empties the lines of [`NOT_FOR_NAGA`], so that all other lines keep their numbers.
 pub fn for_naga(text: &str) -> String {
     text.lines().flat_map(|line| [if NOT_FOR_NAGA.contains(&line) { "" } else { line }, "\n"]).collect()
 }

@@ -73,7 +73,7 @@ impl Device {
         }
         let descriptor = wgpu::DeviceDescriptor {
             label: Some("wingbeat"),
-            // Only `profile` needs timestamps, and only [`keep_kernels`](Self::keep_kernels) the pipeline cache.
+            // These features are optional: only `profile` needs timestamps, and only `keep_kernels` needs the pipeline cache.
             required_features: adapter.inner.features() & features,
             experimental_features,
             required_limits: adapter.inner.limits(),
@@ -90,7 +90,8 @@ impl Device {
         })
     }
 
-    /// From now on, keeps compiled kernels in the file `path`, if the backend has pipeline caches. Drops the kernels that were built so far.
+    /// Keeps the kernels that are compiled from now on in the file `path`, if the backend has pipeline caches. Drops the kernels that were built so
+    /// far.
     pub fn keep_kernels(&mut self, path: std::path::PathBuf) {
         self.kernels = Arc::new(Kernels::new(StoredKernels::open(&self.device, path)));
     }

@@ -19,8 +19,8 @@ use wgpu::BufferUsages;
 const HEADER: usize = 4;
 /// The number of lanes in a workgroup of the kernels. A lane processes the logits of four consecutive ids at a time.
 const LANES: usize = 256;
-/// The number of u32 words of a slot in the buffer `tallies`: the largest key, the complement of the smallest key, then the low halves and the
-/// high halves of the sums of 512 bins.
+/// The number of u32 words of a slot in the buffer `tallies`: the largest key, the complement of the smallest key, and the sums of 512 bins. First
+/// come the low halves of all sums, then the high halves.
 const TALLY: usize = 2 + 2 * 512;
 /// The largest number of ids in a vocabulary. The kernel searches two levels of 512 ranges, and a range of the second level has four ids.
 const MAX_VOCAB: usize = 4 * 512 * 512;
@@ -162,7 +162,7 @@ impl Draws {
         encoder.clear_buffer(&self.memory, 0, Some(2 * plane_bytes * samplers.len() as u64));
         encoder.clear_buffer(&self.exempt, 0, None);
         encoder.clear_buffer(&self.tallies, 0, None);
-        // Submits the clears now: wgpu puts the writes below at the beginning of the next submission.
+        // Submits the clears now. wgpu puts the writes below at the beginning of the next submission, where the clears would erase them.
         device.queue.submit([encoder.finish()]);
 
         let n_exempt = exempt.len().min(self.sizes.n_vocab.div_ceil(32));

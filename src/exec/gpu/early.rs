@@ -1,4 +1,5 @@
-//! Compiles the kernels of a model's first steps: on several threads, while the weights are read, or after them where there are no threads.
+//! Compiles the kernels of a model's first steps. Threads do this while the weights are read. A browser has no threads, so there it happens after the
+//! weights are read.
 //!
 //! Drivers for GPUs compile a kernel when its pipeline is created. Software adapters compile a kernel when the kernel first runs, so this module does
 //! nothing for software adapters.
@@ -45,8 +46,8 @@ impl Early {
     }
 }
 
-/// In a browser, compiles the kernels that the section needs for its first steps, and awaits each, so that the first request does not wait for them.
-/// Elsewhere, does nothing. Calls `progress(kernels done, all kernels)`.
+/// In a browser, compiles the kernels that the section needs for its first steps, and awaits each kernel. So the first request does not wait for
+/// kernels. Elsewhere, does nothing. Calls `progress(kernels done, all kernels)`.
 ///
 /// # Errors
 /// `Device` if the browser refuses a kernel.

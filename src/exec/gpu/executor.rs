@@ -48,7 +48,7 @@ enum PendingWork {
     Logits(Readback, usize),
     /// Several steps with sampling. The readback of the ids is in [`Ahead`].
     Ahead,
-    /// The readback of excerpts, in the order of their bytes.
+    /// The readback of excerpts, and the excerpts in the order of their bytes.
     Excerpts(Readback, Vec<Excerpt<'static>>),
 }
 
@@ -134,7 +134,8 @@ impl GpuExecutor {
         Ok(executor)
     }
 
-    /// Makes room for steps of the size `size`. If buffers must grow, drops the activations of earlier steps, all plans and `ahead`.
+    /// Makes room for steps of the size `size`. If buffers must grow, drops the activations of earlier steps, and drops all plans and `ahead`,
+    /// because they bind the old buffers.
     fn grow(&mut self, size: StepSize) -> Result<()> {
         if size.tokens <= self.capacity.tokens && size.outputs <= self.capacity.outputs {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Indents WGSL by its brackets.
 
 /// Indents every line by its brackets, four spaces per depth. Brackets that one line opens count once, as in `unroll i in 8 { {`. A line that
-/// continues a statement is indented by four more spaces. Nothing but the spaces at the ends of lines changes.
+/// continues a statement is indented by four more spaces. Only the spaces at the beginning and at the end of lines change.
 pub fn indented(text: &str) -> String {
     let mut result = String::with_capacity(text.len());
     // The number of the line that opened each bracket which is still open.

@@ -109,8 +109,9 @@ fn panicked() -> Error {
 /// The largest number of threads that compile kernels.
 const MOST_THREADS: usize = 8;
 
-/// Returns how many threads compile kernels at a time. Threads that use OpenGL share one context, and wgpu panics in a thread that waits longer
-/// than six seconds for it (one second on Windows). On a busy machine llvmpipe compiles that long. A browser has one thread.
+/// Returns how many threads compile kernels at a time. With OpenGL, the result is 1: all threads share one context, and wgpu panics in a thread that
+/// waits more than six seconds for the context (one second on Windows). On a busy machine, llvmpipe can compile for that long. A browser also has one
+/// thread.
 pub fn n_threads(device: &Device) -> usize {
     if device.device.adapter_info().backend == wgpu::Backend::Gl {
         return 1;

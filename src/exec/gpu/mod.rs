@@ -1,4 +1,5 @@
-//! Plays a tape on a GPU through wgpu. No other folder names wgpu.
+//! Plays a tape on a GPU through wgpu. Only this folder uses wgpu, so that the rest of the library does not depend on it. `tests/layers.rs` checks
+//! this.
 
 mod adapter;
 mod ahead;

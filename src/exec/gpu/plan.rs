@@ -1,5 +1,5 @@
-//! A plan is a tape, lowered for one size of step: a flat list of prepared dispatches. Encoding a plan looks up no names and creates no bind
-//! groups.
+//! Plans: the words of a tape, lowered for one size of step to a flat list of prepared dispatches. Encoding a plan looks up no names and creates no
+//! bind groups.
 
 use super::device::Device;
 use super::op::{Op, ready};
@@ -36,8 +36,8 @@ impl StepSize {
         StepSize { tokens: round(self.tokens), runs: round(self.runs), outputs: round(self.outputs), context }
     }
 
-    /// Returns the number of rows that an activation has in a step of this size. `rows` says whether it has one row per token, one row per output, or
-    /// a fixed number.
+    /// Returns the number of rows that an activation has in a step of this size. `rows` determines the kind of rows: one per token, one per output,
+    /// or a fixed number.
     pub fn rows(&self, rows: Rows) -> usize {
         rows.count(self.tokens, self.outputs)
     }

@@ -55,12 +55,12 @@ pub struct Variant {
     pub tokens: usize,
 }
 
-/// The numbers of tokens in a step. They reach every kernel of the words.
+/// The numbers of tokens in the steps to lower. Together, these steps use every kernel of the words.
 const TOKENS: [usize; 8] = [1, 2, 4, 8, 16, 32, 64, 256];
 
-/// Returns the recipes that a device with the capabilities `caps` uses if all weights have the format `format`, each once. They are the recipes of
-/// `tapes`, then those of the words' test cases, then the kernels that sample tokens. Caches in f16 and states in f32, the defaults of models, come
-/// before the other float format.
+/// Returns the recipes that a device with the capabilities `caps` uses if all weights have the format `format`, each once. The recipes of `tapes`
+/// come first, then the recipes of the words' test cases, then the recipes of the kernels that sample tokens. For each tape, recipes for caches in
+/// f16 and states in f32, the defaults of models, come before recipes for caches in f32 and states in f16.
 pub fn variants(tapes: impl IntoIterator<Item = Tape>, format: &'static dyn Format, caps: &Caps) -> Vec<Variant> {
     let mut known = HashSet::new();
     let mut found = Vec::new();
@@ -89,8 +89,8 @@ pub fn variants(tapes: impl IntoIterator<Item = Tape>, format: &'static dyn Form
     found
 }
 
-/// Returns steps of a tape: for each number of tokens, a step of few slots, a step of one token per slot with a long context, and a step with logits of
-/// every token.
+/// Returns three steps of a tape for each number of tokens: a step of at most four slots, a step of one token per slot with a long context, and a
+/// step of one slot with logits of every token.
 fn lowerings<'a>(tape: &'a Tape, caps: &'a Caps) -> impl Iterator<Item = Lowering<'a>> {
     let steps = |tokens: usize| [(tokens.min(4), 1, tokens), (tokens, 1, 8192), (1, tokens, tokens)].map(|step| (tokens, step));
     TOKENS.into_iter().flat_map(steps).map(move |(tokens, (runs, outputs, context))| Lowering {

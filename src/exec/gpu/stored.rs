@@ -1,5 +1,5 @@
-//! Keeps a file with the driver's compiled kernels, so that the next start of the program need not compile the kernels again. Of the backends, only
-//! Vulkan supports such a file. Most drivers also keep files of their own.
+//! Keeps a file with the driver's compiled kernels, so that the next start of the program need not compile the kernels again. Only the Vulkan backend
+//! supports such a file. Most drivers also keep files of their own.
 
 use crate::error::{Error, Result};
 use crate::weights::{NewFile, Readers};

@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use wgpu::BufferUsages;
 
-/// A buffer of one of the two sets through which layers are streamed. The buffer is as large as the largest piece that passes through it.
+/// A buffer in one of the two sets through which layers are streamed. The buffer is as large as the largest piece that passes through it.
 struct StreamBuffer {
     usage: BufferUsages,
     bytes: usize,

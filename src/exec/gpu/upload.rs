@@ -61,7 +61,8 @@ impl<'a> Upload<'a> {
     /// Writes a matrix in the layout that the device's kernels read. Returns the targets in order, one per buffer. Each buffer holds a part of the
     /// matrix.
     pub fn matrix<S: UploadTarget>(&mut self, spec: &MatrixSpec, source: &dyn Source) -> Result<Vec<S>> {
-        // These functions release each tensor as soon as it is written: a layer's experts are many parts of one matrix, and would fill the memory.
+        // Each function releases a tensor as soon as it is written. Otherwise a layer's experts, which are many tensors of one matrix, would fill the
+        // memory.
         if self.device.caps.in_blocks(spec) {
             self.blocks(spec, source)
         } else if self.device.caps.by_columns(spec) {

@@ -50,7 +50,7 @@ impl Weights {
         }
         let mut device_bytes: u64 = matrices.iter().flatten().map(wgpu::Buffer::size).sum();
         let mut stages = vec![Stage { words: resident.words, streamed: None }];
-        // For each streamed layer, the pieces of its weights, and the number of pieces of each of its matrices.
+        // For each streamed layer, the pieces of its weights. For each matrix of these layers, the number of pieces.
         let (mut layers, mut n_pieces) = (Vec::new(), Vec::new());
         for layer in split..section.layers.end {
             let own = tape.extent(&(layer..layer + 1));

@@ -11,13 +11,13 @@ use crate::words::testing::Case;
 pub enum Extent {
     /// A few cases of every word, in every format that changes the word's kernels.
     Quick,
-    /// All cases of every word in each float format, a third of the cases that read matrices in each quantised format of our own, and fewer of them in
-    /// each block type of GGUF, which differ only in how they are decoded.
+    /// All cases of every word in each float format. A quantised format of our own takes a third of the cases that read matrices. A block type of
+    /// GGUF takes fewer of these cases, because block types differ only in how they are decoded.
     Full,
 }
 
 /// Returns the cases of a word to run in a format. With [`Extent::Full`], a float format takes all cases. A quantised format takes a share of the cases
-/// that read matrices, so that our own quantised formats together take all these cases, and so do the block types of GGUF.
+/// that read matrices. Our own quantised formats together take all these cases, and the block types of GGUF together take all of them, too.
 pub fn cases(word: &WordEntry, format: &'static dyn Format, extent: Extent) -> Vec<Case> {
     match extent {
         Extent::Full => full(word, format),
@@ -168,7 +168,7 @@ mod tests {
         }
         let default = WORDS.iter().map(|word| cases(word, FORMATS[0], Extent::Quick));
         for (word, cases) in WORDS.iter().zip(default) {
-            // Some words need whole units, and have no case of an odd size.
+            // Some words need whole units of 8 elements, so they have no case of an odd size.
             let has_odd = (word.cases)().iter().any(|c| is_odd(c, 1));
             assert!(!has_odd || cases.iter().any(|c| is_odd(c, 1)), "{} has no quick case of an odd size", word.name);
             assert!(cases.iter().any(|c| c.steps.iter().any(|s| s.runs.len() > 1)), "{}: no step of several slots", word.name);

@@ -75,7 +75,8 @@ impl<'t> StrategyReader<'t> {
         Ok(segment)
     }
 
-    /// Reads the place of experts after a comma. `format` is the weight format of the segment, which the experts have unless another is named.
+    /// Reads the place of experts after a comma. `format` is the weight format of the segment. The experts have this format unless the text names
+    /// another.
     fn experts(&mut self, format: (FloatChoice, Option<&'static str>)) -> Result<Experts> {
         let word = self.word();
         if !self.text[word.clone()].eq_ignore_ascii_case("experts") {

@@ -236,7 +236,7 @@ fn errors_point_into_the_text() {
     }
 }
 
-/// Numbers that look random and are the same every time.
+/// A generator of pseudo-random numbers, which are the same in every run.
 struct Random(u64);
 
 impl Random {

@@ -31,7 +31,8 @@ pub fn tape(kind: AdapterKind) -> Tape {
     t
 }
 
-/// Returns the fastest candidate for steps of `n` tokens, or the first one if the gain is not clear. `on` returns the device with a tuning.
+/// Returns the fastest candidate for steps of `n` tokens, or the first candidate if no other candidate is clearly faster. `on` returns the device
+/// with a tuning.
 pub fn fastest<'t>(products: &Products, candidates: &'t [Tuning], on: &dyn Fn(&Tuning) -> Device, n: usize) -> &'t Tuning {
     // Skips candidates that the driver refuses.
     let mut timers: Vec<Option<Timer>> = candidates.iter().map(|t| products.timer_on(on(t)).ok()).collect();

@@ -17,8 +17,8 @@ fn rounded_products() -> Vec<Case> {
     products_of_words().into_iter().filter(|case| case.tape.activations != Activations::Float).collect()
 }
 
-/// Returns `first` with the fastest tile of products with rounded inputs for each size of step, or with no tile if products in floats are as fast. Returns
-/// `first` unchanged if a product is wrong on this driver. `progress` is called with the number of measured sizes.
+/// Returns `first` with the fastest tile for each size of step, for products with rounded inputs. A size of step has no tile if products in floats
+/// are as fast. Returns `first` unchanged if a product is wrong on this driver. `progress` is called with the number of measured sizes.
 ///
 /// # Errors
 /// The errors of the device.

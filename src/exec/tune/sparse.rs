@@ -44,7 +44,7 @@ pub fn dense_from(device: &Arc<Device>, other_weights: &mut Timer, kind: Adapter
     found
 }
 
-/// Returns a tape of value matrices and the activation that all of them read. No matrix is read twice in a step.
+/// Returns a tape of an ffn's value matrices, the activation that all of them read, and the length of its rows. No matrix is read twice in a step.
 fn tape(kind: AdapterKind, format: &str) -> Result<(Tape, Var, usize)> {
     let (n_layer, width) = match kind {
         AdapterKind::Discrete => (4, 2048),

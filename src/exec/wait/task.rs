@@ -18,7 +18,8 @@ pub async fn next() {
     }
 }
 
-/// Asks for a call in a later task. `setTimeout` would wait for 4 ms.
+/// Asks for a call in a later task. Avoids `setTimeout`, which would wait for 4 ms. Returns `None` if the engine has no function that starts a later
+/// task.
 fn begin(call: &Function) -> Option<()> {
     let global = js_sys::global();
     if let Some(set_immediate) = function(&global, "setImmediate") {

@@ -12,7 +12,7 @@
 //! bits 2 i and 2 i + 1 of h, little-endian.
 //!
 //! MXFP4 is a format of the Open Compute Project: q is a 4-bit float, e the exponent of the scale 2^(e - 127). W has twice the value of each float, so
-//! that its values are whole numbers. In that format, e = 255 means NaN. ggml decodes it as any other exponent.
+//! that its values are whole numbers. The Open Compute Project defines e = 255 as NaN, but ggml decodes 255 as any other exponent.
 
 use super::half;
 
