@@ -1,5 +1,5 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders; Rust decides which of them run,
-//! and in which order.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders. Rust decides which shaders run, and in
+//! which order.
 //!
 //! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
 //! word has kernels for GPUs and a *twin*, its reference implementation on the CPU, with which tests compare the kernels.
@@ -39,8 +39,8 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | sessions and samplers, checkpoints, words and kernels, executors, formats: documented, but names may change in any version |
 //!
-//! `docs/library.md` shows the types that programs use, on one page. Modules form layers and import only from lower ones, which a test
-//! checks.
+//! `docs/library.md` shows the types that programs use, on one page. Modules form layers: a module imports only from lower layers. A test checks
+//! this.
 //!
 //! # Common calls
 //!

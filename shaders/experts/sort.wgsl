@@ -12,7 +12,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> chosen: array<f32>; // [T, chosen_stride]: indices of the experts
-@group(0) @binding(2) var<storage, read_write> entries: array<u32>; // [T * used]: token * used + index of the expert among those of the token
+@group(0) @binding(2) var<storage, read_write> entries: array<u32>; // [T * used]: token * used + index of the expert among the token's experts
 @group(0) @binding(3) var<storage, read_write> starts: array<vec2<u32>>; // [EXPERTS + 1]: the first entry and the first tile of each expert
 
 const LANES: u32 = 256u;

@@ -1,6 +1,6 @@
-// The place of codes of 2, 3, 5 and 6 bits. A cell is four units of each of four rows. It takes CELL_WORDS words: as many as a code has bits. First
-// come the low bits of all codes: word u % 4 for four bits, word u / 2 % 2 for two bits, where u is the unit. Then come the high bits: two words if they
-// are two bits, one word if they are one bit.
+// The place of codes of 2, 3, 5 and 6 bits. A cell is four units of each of four rows. It takes CELL_WORDS words: as many as a code has bits. The low
+// bits of all codes come first: in word u % 4 for four bits, in word u / 2 % 2 for two bits, where u is the unit. The high bits follow: two words for
+// two bits, one word for one bit.
 // Slot weight: weight/*
 import package::matrix::place::Place;
 import package::slot::weight::CELL_WORDS;

@@ -1,6 +1,6 @@
-// Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins
-// exceeds a given mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. Call every function but `add_to_bin` and
-// `bin_at` from uniform control flow.
+// Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins exceeds a given
+// mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. All functions except `add_to_bin` and `bin_at` contain barriers, so
+// call them from uniform control flow.
 import package::sample::fixed::{add, less, subtract};
 
 const BIN_BITS: u32 = 9u;

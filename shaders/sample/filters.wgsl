@@ -18,8 +18,8 @@ fn first_search(s: Settings, e: Extremes) -> Search {
     return Search(exists, true, Window(0u, min(all.farthest, s.min_p_distance), ALL), s.draw_scale);
 }
 
-// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k comes before top_p. Otherwise top_p comes first, as in
-// the official RWKV package, and also keeps all tokens that are as likely as the last one.
+// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k comes before top_p. Otherwise top_p comes first, as in the
+// official RWKV package, and also keeps all tokens that are as likely as the last token it keeps.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;

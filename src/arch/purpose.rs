@@ -20,7 +20,7 @@ pub enum Purpose {
     },
     /// A score for a query and a document, computed from the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer of the reranker, the layer of the embedding model whose state matrices it begins with.
+        /// For each layer of the reranker, the index of a layer of the embedding model. The reranker's layer begins with that layer's state matrices.
         layers: Vec<usize>,
     },
 }
@@ -33,7 +33,7 @@ pub enum Task {
     Retrieval,
     /// Compares the meaning of texts.
     Similarity,
-    /// Gives inputs for a classifier.
+    /// Computes the inputs of a classifier.
     Classification,
 }
 

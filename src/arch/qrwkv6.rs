@@ -124,7 +124,7 @@ impl Qrwkv6 {
         let biased = |name: &str, rows| Projected {
             matrix: MatrixPart::new(l.name(&format!("att.{name}.weight")), rows, base.n_embd),
             activation: Activation::None,
-            // Some files have no bias of one of the three matrices. Such a bias is zero.
+            // Some files lack the bias of one of the three matrices. A missing bias is zero.
             bias: self.has_bias.then(|| optional_vector(l.name(&format!("att.{name}.bias")))),
         };
         let gate = Projected { matrix: l.matrix("gate"), activation: Activation::Sigmoid, bias: None };

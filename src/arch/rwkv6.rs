@@ -226,7 +226,7 @@ pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRank
 ///
 /// # Errors
 ///
-/// `Model` if a matrix is missing, has no columns, or not the same number of columns for each lerp.
+/// `Model` if a matrix is missing or has no columns, or if the columns of `time_maa_w1` cannot be divided equally among the five lerps.
 pub fn ranks(shapes: &dyn Shapes) -> Result<[usize; 2]> {
     let [_, mixes] = dims(shapes, "blocks.0.att.time_maa_w1")?;
     let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;

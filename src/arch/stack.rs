@@ -170,7 +170,8 @@ impl Base {
         }
     }
 
-    /// Returns the weight and the bias of a norm. `prefix` is the name of both tensors without the ending. An RMS norm has no bias: its place has zeros.
+    /// Returns the weight and the bias of a norm. `prefix` is the name of both tensors without the ending. An RMS norm has no bias, so zeros take its
+    /// place.
     fn norm_parts(&self, prefix: &str) -> [VectorPart; 2] {
         if self.has_rms_norms {
             let weight = || vector(format!("{prefix}.weight"));

@@ -154,7 +154,8 @@ pub struct Host {
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
     pub capacity: usize,
-    /// Sums over the inputs of matrices, if an importance is measured.
+    /// The sums of the squares of all matrices' inputs. `None` if they are not measured. Quantisation derives the importance of weights from these
+    /// sums.
     pub sums: Option<AllInputSums>,
 }
 

@@ -199,8 +199,8 @@ pub struct Tape {
     pub cache_format: &'static dyn Format,
     /// Rounding of activations, chosen when the model is opened.
     pub activations: Activations,
-    /// The inputs of a product on a GPU, rounded to 8 bits: blocks of [`ROUNDED_BLOCK`] inputs, each of [`ROUNDED_WORDS`] words of 16 bytes. `None` until
-    /// [`Tape::keep_rounded`] is called, and if no product rounds its inputs.
+    /// The inputs of a product on a GPU, rounded to 8 bits: blocks of [`ROUNDED_BLOCK`] inputs, each of [`ROUNDED_WORDS`] words of 16 bytes. `None`
+    /// before [`Tape::keep_rounded`] is called, or if no product rounds its inputs.
     pub rounded: Option<Var>,
     /// The rotary position embedding of all attention words. `None` if the model has no such embedding.
     pub rotary: Option<Rotary>,
@@ -345,8 +345,8 @@ impl Tape {
         Cache(self.caches.len() - 1)
     }
 
-    /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function when the formats of all matrices are known, if a part of
-    /// the tape runs on a GPU.
+    /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function if a part of the tape runs on a GPU, and after all
+    /// matrices have their formats: the formats determine which products round.
     pub fn keep_rounded(&mut self) {
         let blocks = |m: &MatrixSpec| {
             m.parts.iter().filter(|p| m.may_round(p, self.activations)).map(|p| p.k.div_ceil(ROUNDED_BLOCK)).sum::<usize>()

@@ -140,10 +140,10 @@ pub struct Tuning {
     /// The tiles of products with rounded inputs, for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens. `None` if products of such
     /// steps do not round their inputs, unless the caller asks for it.
     pub rounded: [Option<Tile>; 3],
-    /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are
-    /// candidates. Not tuned.
+    /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are candidates.
+    /// A tuning pass keeps this field.
     pub few_registers: bool,
-    /// The numbers of tokens from which on products with mostly zero inputs are dense.
+    /// The smallest steps, in tokens, in which products with mostly zero inputs are dense.
     pub dense_from: DenseFrom,
 }
 

@@ -31,7 +31,7 @@ struct Experts {
     gate: Matrix,
     up: Matrix,
     down: Matrix,
-    /// silu(G x̂) ⊙ U x̂. One column per chosen expert.
+    /// The activations silu(G x̂) ⊙ U x̂, one column per chosen expert.
     hidden: Var,
     x: Var,
     sorted: Sorted,

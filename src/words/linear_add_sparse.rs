@@ -1,10 +1,10 @@
 //! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the
-//! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input is
-//! not zero. With many tokens, almost every column has a non-zero input for some token, so the dense tiled product is used.
-//! [`DenseFrom`](crate::tape::DenseFrom) has the limit. Only GPUs do this: on llvmpipe the sparse product was 1.3 to 2 times slower than the dense
-//! one, and the CPU would need a transposed copy of W.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the channel
+//! mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input is not zero. With
+//! many tokens, almost every column has a non-zero input for some token, so the dense tiled product is used. [`DenseFrom`](crate::tape::DenseFrom)
+//! has the least number of tokens for the dense product. Only GPUs store W column-major. On llvmpipe the sparse product was 1.3 to 2 times slower
+//! than the dense product, and the CPU would need a transposed copy of W.
 
 use super::shape::{BY_COLUMNS, Shape};
 use super::stack::{Segment, Stack, Store};

@@ -15,7 +15,7 @@ use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// The weights of ddlerp, the lerp of RWKV-6. The lerp weights of ddlerp depend on the token.
+/// The weights of ddlerp, RWKV-6's lerp. A lerp weight has a constant part and a part that depends on the token.
 pub struct DdLerp {
     /// The number of channels of z_i, the low-rank vector of one lerp.
     pub rank: usize,

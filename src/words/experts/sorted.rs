@@ -13,7 +13,7 @@ const LEAST: usize = 2;
 pub struct Sorted {
     /// The entries by expert.
     entries: Var,
-    /// The first entry and the first tile of each expert, then the ends of the entries and of the tiles.
+    /// For each expert, the indices of its first entry and of its first tile. The ends of all entries and of all tiles follow.
     starts: Var,
     /// The outputs D_e h. One column per chosen expert.
     outputs: Var,

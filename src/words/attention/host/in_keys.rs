@@ -86,7 +86,7 @@ unsafe fn add<V: SimdVector, C: Codes>(keys: &[u8], n: usize, weights: &[Scores]
     }
 }
 
-/// Returns a vector with zeros from lane `n` on: memory after the last token may hold anything, also NaN.
+/// Returns a vector with zeros from lane `n` on. Memory after the last token may hold NaN, which a weight of 0 would not remove from a sum.
 #[inline(always)]
 unsafe fn first_lanes<V: SimdVector>(from: V, n: usize) -> V {
     let mut all = [0f32; LANES];
