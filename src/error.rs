@@ -174,7 +174,7 @@ impl Error {
         self.field.as_deref().map(names::name)
     }
 
-    /// Returns the place and the field as one text, as `Display` prints them. Returns `None` if the error has neither.
+    /// Returns the place and the field as one text, as `Display` prints them. Returns `None` if the error has neither a place nor a field.
     pub fn location(&self) -> Option<String> {
         match (&self.place, &self.field) {
             (Some(place), Some(field)) => Some(format!("{place}: {field}")),
@@ -245,8 +245,8 @@ const MAX_MESSAGE: usize = 1000;
 /// place in the file.
 const MAX_PLACE: usize = 5000;
 
-/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, the middle of
-/// the result is removed: parsers quote names of any length and print the expected names at the end.
+/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its middle is
+/// removed. Parsers quote names of any length and print the expected names at the end, so the end is kept.
 fn one_line(s: String, most: usize) -> String {
     let s = if s.chars().any(char::is_control) {
         s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()

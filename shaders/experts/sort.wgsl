@@ -1,5 +1,5 @@
-// Lists the entries of a step by expert. An entry is a token and one of its experts. Only the order of entries of the same expert may differ from run
-// to run; no result depends on it. One workgroup.
+// Lists the entries of a step by expert. An entry is a token and one of its experts. The entries of one expert may be in another order in each run of
+// the kernel, but no result depends on their order. One workgroup.
 import package::lib::cursor::n_tokens;
 import package::constants::{EXPERTS, TILE_TOKENS};
 

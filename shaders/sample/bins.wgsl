@@ -54,8 +54,8 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
 // The result of `exceed`: a bin, and `mass` minus the sum of all earlier bins.
 struct Place { bin: u32, rest: vec2<u32> }
 
-// Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins`
-// first; its result must be larger than `mass`.
+// Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins` first,
+// because it computes the running sums. Its result must be larger than `mass`, otherwise no running sum exceeds `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     var before = vec2(0u);
     if lane > 0u { before = sums[lane - 1u]; }

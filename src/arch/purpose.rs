@@ -83,8 +83,8 @@ impl Purpose {
         }
     }
 
-    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. If a reranker has no list of layers, each layer of the reranker
-    /// begins with the state matrices of the embedding model's layer with the same index.
+    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. If a reranker has no list of layers, layer i of the reranker begins
+    /// with the state matrices of layer i of the embedding model.
     ///
     /// # Errors
     ///

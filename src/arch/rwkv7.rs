@@ -241,8 +241,8 @@ impl TimeMix<'_> {
     pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: &mut dyn FnMut(&mut Tape)) -> Var {
         let (base, ranks) = (self.base, self.ranks);
 
-        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights of the
-        // lerps between x̂ of this token and x̂ of the previous token.
+        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are lerp weights. A lerp
+        // mixes x̂ of this token and x̂ of the previous token.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);

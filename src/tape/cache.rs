@@ -80,7 +80,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Returns cos and sin of the angles of all pairs of channels at the positions `0..n`, as `[n, size / 2, 2]`.
+    /// Returns cos and sin of the rotation angles, `[n, size / 2, 2]`: for each position in `0..n`, for each pair of channels.
     ///
     /// Frequencies and angles are rounded to f32, as in the official code. With size 64 and base 5e6, an unrounded angle at position 131 071 would
     /// differ from the official angle by up to 3e-3 radians. The host computes the table, because sin and cos are not exact enough in shaders.

@@ -102,7 +102,7 @@ impl HostCache {
         &self.bytes[self.block(block)]
     }
 
-    /// Returns the offset of element `i` of the row of a token, in elements from the beginning of its block.
+    /// Returns the offset of element `i` of a token's row, in elements from the beginning of the block.
     fn offset(&self, token: usize, i: usize) -> usize {
         if self.is_keys { i * TOKENS_PER_BLOCK + token } else { token * self.n_heads * self.head_size + i }
     }

@@ -265,8 +265,8 @@ impl MatrixSpec {
         !self.is_table() && self.axis() == Axis::Row && activations.are_rounded(part.format)
     }
 
-    /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros and the format has such blocks, otherwise
-    /// along rows. The storage order of a device does not matter, so that all devices compute with the same quantised weights.
+    /// Returns the direction of the weights that share a scale. It is along columns if the inputs are mostly zeros and the format has such blocks,
+    /// otherwise along rows. A device's storage order does not change it, so all devices compute with the same quantised weights.
     pub fn axis(&self) -> Axis {
         self.axis_in(&|part| part.format)
     }
@@ -351,7 +351,7 @@ impl MatrixSpec {
         for (part, spec) in self.parts.iter().enumerate() {
             let tile_units = tile_units(spec);
             let n_tiles = spec.units().div_ceil(tile_units);
-            // The scales of eight rows share words. All scales of a block must fit one window, too.
+            // The scales of eight rows share words. A dispatch binds one window for the scales of a block, so they must fit it.
             let scale_bytes = self.region(spec, PAD).scale_words() * WORD_BYTES;
             let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
             let fit = if spec.format.scaling() == Scaling::Blocks { fit.min((WINDOW_BYTES / scale_bytes).max(1) * PAD) } else { fit };

@@ -87,8 +87,8 @@ struct Attend {
     keys: Cache,
     /// `None` if the values are the last channels of the keys.
     values: Option<Cache>,
-    /// Scratch for partial results. If several workgroups share a query, each workgroup stores its output o, its largest score m and its
-    /// sum of p, the unnormalised weights of the softmax.
+    /// Scratch for partial results of workgroups that share a query. Each workgroup stores its output o, its largest score m, and its sum of p, the
+    /// unnormalised weights of the softmax.
     splits: Var,
     /// The output o: one row per token, with the channels of all query heads.
     y: Var,
@@ -130,8 +130,8 @@ impl Tape {
         y
     }
 
-    /// Records x += o, where o is the attention over the columns q, k and v of `qkv`, with one head and limited scores. The tape's `rotary`
-    /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    /// Records x += o, where o is the attention over the columns q, k and v of `qkv`, with one head and limited scores. The tape's `rotary` must be
+    /// `None`, because this attention has no rotation. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
         let LimitedAttention { key_size, value_size: width, scale, limit } = of;
         let (tiles, value_size) = tiles(width);
@@ -209,7 +209,7 @@ impl Shape {
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
-        // All rows that one dispatch reads must fit one window of a uniform binding.
+        // A dispatch has one window for the queries, so all rows that it reads must fit this window.
         let window = WINDOW_BYTES / 4 / stride;
         let by_window = cx.caps.class == Class::Lanes && window >= rows;
         let step_rows = if by_window { window + 1 - rows } else { cx.tokens };

@@ -1,4 +1,5 @@
-//! The kernel rwkv/head: the time mix of RWKV-5, 6 and 7 from the projections to the gated output in one dispatch, for steps of few tokens on GPUs.
+//! The kernel rwkv/head, for steps of few tokens on GPUs. In one dispatch, it computes the time mix of RWKV-5, 6 and 7 from the projections to the
+//! gated output.
 
 use super::recurrence::{K, R, Recurrence, StateRule, V};
 use super::stack::{Stack, fuses};

@@ -205,8 +205,8 @@ impl Recurrence {
         }
     }
 
-    /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB: several
-    /// tokens with all heads, or one token with several heads.
+    /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB. This part has
+    /// several tokens with all heads, or one token with several heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads();
         let window = WINDOW_BYTES / 4;

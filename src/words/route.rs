@@ -17,7 +17,7 @@ pub struct Router {
     pub n_experts: usize,
     /// The number of experts that a token uses.
     pub n_used: usize,
-    /// The number of groups, which have the same number of experts.
+    /// The number of groups. All groups have equally many experts.
     pub n_groups: usize,
     /// The number of groups whose experts compete.
     pub n_used_groups: usize,

@@ -2,7 +2,7 @@
 //!
 //! A stack is one matrix in memory, made of several parts. A segment is one part with its own input and output.
 //!
-//! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a binding.
+//! This file chooses a kernel by the adapter's kernel family and the number of tokens. It cuts the stack into pieces that each fit a binding.
 
 use super::shape::Shape;
 use crate::quant::Scaling;

@@ -51,8 +51,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. This is the largest of these numbers that exceeds neither `n`, rounded up to a power
-/// of two, nor the tokens whose inputs fit one window.
+/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. The number is at most `n` rounded up to a power of two, and the inputs of so many tokens
+/// fit one window.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;

@@ -219,8 +219,8 @@ unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores
     }
 }
 
-/// Turns the scores s of a query into weights e^(s − m). If `limit` is not 0, s is first replaced by `limit` · tanh(s). m (`most`) is the largest score so
-/// far and `total` the sum of all weights so far; both are updated. Keys from `n_keys` on have the weight 0. Returns the factor by which the sums of
+/// Turns the scores s of a query into weights e^(s − m). If `limit` is not 0, s is first replaced by `limit` · tanh(s). Updates `most`, the largest
+/// score m so far, and `total`, the sum of all weights so far. Keys from `n_keys` on have the weight 0. Returns the factor by which the sums of
 /// earlier blocks must be multiplied.
 #[inline(always)]
 fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: &mut f32) -> f32 {
