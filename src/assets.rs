@@ -1,4 +1,4 @@
-//! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and first prompts of chats.
+//! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and the prompts with which chats begin.
 
 /// A safetensors file: the embedded model, an RWKV-7 with 2 million parameters. It was trained on a small world of stories, sums, colours and
 /// animals.

@@ -3,8 +3,8 @@
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
-//! The library does not know the command line's flags. [`Error::field`] has an option's library name, and hints put such names between backticks (``
-//! `context` ``, `` `device=cpu` ``). A front end replaces them with [`Error::with_names`].
+//! The library does not know the command line's flags. [`Error::field_name`] returns an option's library name, and hints put such names between
+//! backticks (`` `context` ``, `` `device=cpu` ``). [`Error::with_names`] replaces the names in the hint by the names of a front end.
 
 pub(crate) mod json;
 mod names;
@@ -118,7 +118,7 @@ impl Error {
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
-    /// Creates the error for work that the stop flag or the caller of the work ended after `read` of `total` tokens.
+    /// Creates the error for work that the user or the caller stopped after `read` of `total` tokens.
     pub fn interrupted(read: usize, total: usize) -> Self {
         Self::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))
     }

@@ -19,6 +19,6 @@ fn two(cell: u32, k: u32) -> u32 { return cell + (CELL_WORDS & 4u) + k / 2u % 2u
 // Returns the index of the word with the one-bit parts.
 fn one(cell: u32) -> u32 { return cell + (CELL_WORDS & 6u); }
 
-// Returns the numbers of unit k: two numbers with two-bit parts, then one number with one-bit parts. A number has four bits per code. The two-bit part of
-// row r is in number r / 2, at bits 2 (r % 2) and 2 (r % 2) + 1 of these four. The one-bit part of row r is bit r of these four.
+// Returns the numbers of unit k: two numbers with two-bit parts, then one number with one-bit parts. A number has four bits per code. The two-bit
+// part of row r is in number r / 2, at bits 2 (r % 2) and 2 (r % 2) + 1 of these four bits. The one-bit part of row r is bit r of the four.
 fn parts(two: vec4<u32>, one: u32, k: u32) -> vec4<u32> { return vec4(select(two.xy, two.zw, (k & 1u) != 0u), one, 0u); }

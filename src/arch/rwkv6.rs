@@ -198,8 +198,8 @@ pub struct LerpRanks {
     pub order: LerpOrder,
 }
 
-/// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x) of the
-/// previous token. QRWKV-6 has the same projections.
+/// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x)
+/// of the previous token. QRWKV-6 has the same projections.
 pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRanks, projected: [Projected; 4]) -> Var {
     let LerpRanks { mix: mix_rank, decay: decay_rank, order } = ranks;
     let of = |(Projected { matrix, activation, bias }, mix): (Projected, Mix)| Projection {

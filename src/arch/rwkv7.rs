@@ -202,8 +202,8 @@ impl Rwkv7 {
         Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), attention, ..model }
     }
 
-    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is a pair: the rank R of DeepEmbed, and x0, the embedding of each
-    /// token. `None` in RWKV-7.
+    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is a pair: the rank R of DeepEmbed, and x0, the normalised embedding
+    /// of each token. `deep_embed` is `None` in RWKV-7.
     fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = l.lerps("ln2");

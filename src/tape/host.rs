@@ -168,7 +168,7 @@ impl Host {
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes all pages of a state out of the host. Then call [`Host::put_state`].
+    /// Takes all pages of a state out of the host, as [`Host::take`] does. Then call [`Host::put_state`], because the host has no pages until then.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
@@ -177,7 +177,7 @@ impl Host {
         self.states[s.0] = values;
     }
 
-    /// Takes a cache out of the host. Then call [`Host::put_cache`].
+    /// Takes a cache out of the host, as [`Host::take`] does. Then call [`Host::put_cache`], because the host has an empty cache until then.
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }

@@ -178,12 +178,13 @@ impl Section {
         Ok((Section { held: Held::ExpertsBefore(from), ..self }, experts))
     }
 
-    /// Returns whether the section has a word of the tape, by the word's index. The word must be in the range `own.words`.
+    /// Returns whether the section has a word of the tape, by the word's index. The result is right only for words in the range `own.words`.
     pub fn has_word(&self, word: usize) -> bool {
         self.holds(|| self.tape.words[word].exchange().is_some(), |own| word < own.words.start)
     }
 
-    /// Returns whether the section has a matrix of the tape, by the matrix's index. The matrix must be in the range `own.matrices`.
+    /// Returns whether the section has a matrix of the tape, by the matrix's index. The result is right only for matrices in the range
+    /// `own.matrices`.
     pub fn has_matrix(&self, matrix: usize) -> bool {
         self.holds(|| self.tape.matrices[matrix].n_used.is_some(), |own| matrix < own.matrices.start)
     }

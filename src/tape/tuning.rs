@@ -138,7 +138,7 @@ pub struct Tuning {
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
     /// The tiles of products with rounded inputs, for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens. `None` if products of such
-    /// steps do not round their inputs, unless the caller asks for it.
+    /// steps round their inputs only with [`Activations::I8`](crate::quant::Activations::I8).
     pub rounded: [Option<Tile>; 3],
     /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are candidates.
     /// A tuning pass keeps this field.

@@ -1,9 +1,10 @@
 //! The feed-forward of the chosen experts:  x += Σ over the chosen experts e of w_e D_e (silu(G_e x̂) ⊙ U_e x̂)
 //!
-//! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights w_e.
+//! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights
+//! w_e.
 //!
-//! A device reads only the chosen experts: the index of an expert is an input of the kernel. With many tokens, a GPU lists the tokens of each
-//! expert and multiplies them together, as the host does.
+//! A device reads only the chosen experts, because the index of an expert is an input of the kernel. With many tokens, a GPU lists the tokens of each
+//! expert and multiplies these tokens together, as the host does.
 
 mod sorted;
 

@@ -60,7 +60,7 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
     [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
 }
 
-/// Returns the dispatch of the product of one block and `tokens` tokens, beginning at token `t0`.
+/// Returns the dispatch that multiplies one block by the inputs of `tokens` tokens, beginning at token `t0`.
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let part = &spec.parts[block.part];

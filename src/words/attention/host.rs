@@ -1,8 +1,8 @@
 //! Attention on the CPU, with the CPU's vector instructions.
 //!
-//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s − m),
-//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result depends neither on other
-//! queries, nor on the number of threads, nor on the instructions.
+//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s
+//! − m), and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result does not depend on
+//! other queries, on the number of threads, or on the instructions.
 
 mod in_keys;
 
@@ -58,8 +58,8 @@ struct AttentionSums {
 }
 
 impl CachedSequence<'_> {
-    /// Computes the attention of tokens. `q` returns the queries of a token, `[n_heads, head_size]`. Token i reads `before + i + 1` keys. Calls `put(i, head,
-    /// o)` for each token and query head; o is `[width]`.
+    /// Computes the attention of `n` tokens. `q` returns the queries of a token, `[n_heads, head_size]`. Token i reads `before + i + 1` keys. Calls
+    /// `put(i, head, o)` for each token and query head; o is `[width]`.
     pub fn attend<'q>(&self, n: usize, before: usize, q: impl Fn(usize) -> &'q [f32], mut put: impl FnMut(usize, usize, &[f32])) {
         let (size, heads) = (self.of.of.head_size, self.of.of.n_kv_heads);
         let group = self.of.of.n_heads / heads;
