@@ -4,7 +4,7 @@
 //! of text, an excerpt shows the line.
 //!
 //! The library does not know the command line's flags. [`Error::field_name`] returns an option's library name, and hints put such names between
-//! backticks (`` `context` ``, `` `device=cpu` ``). [`Error::with_names`] replaces the names in the hint by the names of a front end.
+//! backticks (`` `context` ``, `` `device=cpu` ``). [`Error::with_names`] replaces the names in the hint with the names of a front end.
 
 pub(crate) mod json;
 mod names;

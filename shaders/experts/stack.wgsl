@@ -1,5 +1,5 @@
-// The parameters of products with the matrices of experts, whose tokens experts/sort has listed by expert. Fills the shader slot `stack`: a segment is
-// the matrix of one expert. A token of the product is an entry of the list: a token and one of its experts.
+// The parameters of products with the matrices of experts, whose tokens experts/sort has listed by expert. Fills the shader slot `stack`: a segment
+// is the matrix of one expert. A token of the product is an entry of the list: a token and one of its experts.
 //   MODE 0: y = silu(sum)   1: y = y * sum   2: y = sum
 import package::lib::activation::sigmoid;
 import package::experts::input::{Input, entries};

@@ -1,5 +1,5 @@
-// Decodes codes without conversions from integers. The bits of four codes, at a distance of four bits, go into the mantissas of the floats 2^23, 2^19,
-// 2^15 and 2^11, where one step is 1. Then one subtraction returns the values. A code may have up to seven bits.
+// Decodes codes without conversions from integers. The bits of four codes, at a distance of four bits, go into the mantissas of the floats 2^23,
+// 2^19, 2^15 and 2^11, where one step is 1. Then one subtraction returns the values. A code may have up to seven bits.
 
 // Returns four codes minus `zero`. Bit 4 i + j of element i is bit j of its code; all other bits are 0.
 fn whole(bits: vec4<u32>, zero: f32) -> vec4<f32> {

@@ -236,8 +236,8 @@ pub struct TimeMix<'a> {
 }
 
 impl TimeMix<'_> {
-    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0: later layers mix it into their own
-    /// v. Calls `between` after the projections: from there on, the time mix does not read x, so `between` may record words that change x.
+    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0, because later layers mix it
+    /// into their own v. Calls `between` after the projections. The time mix does not read x after them, so `between` may record words that change x.
     pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: &mut dyn FnMut(&mut Tape)) -> Var {
         let (base, ranks) = (self.base, self.ranks);
 

@@ -149,8 +149,8 @@ impl MatrixPart {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance: all weights of such a
-    /// row have the same input, and so count alike.
+    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance, because all weights
+    /// of such a row have the same input and count alike.
     ///
     /// # Panics
     /// If the matrix is a slice of a tensor.

@@ -141,8 +141,9 @@ impl Tape {
         self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values: Some(values), splits, y: x, adds: true });
     }
 
-    /// Records attention of query heads that share one head of keys, whose last channels are the values. Returns the output o: one row per token, with the
-    /// values of all query heads. `qkv` has the columns q and k. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    /// Records attention of query heads that share one head of keys. The last channels of the keys are the values. Returns the output o: one row per
+    /// token, with the values of all query heads. `qkv` has the columns q and k. `name` is the beginning of the names in state files, as in
+    /// [`attention`](Self::attention).
     pub fn latent_attention(&mut self, name: &str, qkv: Var, of: LatentAttention) -> Var {
         let LatentAttention { n_heads, key_size, value_size: width, scale } = of;
         let (tiles, value_size) = tiles(width);
@@ -162,8 +163,8 @@ impl Tape {
     }
 }
 
-/// Divides the channels of a value into tiles. Returns the number of tiles and their size, the largest multiple of 8 that is at most 256 and divides the
-/// width.
+/// Divides the channels of a value into tiles. Returns the number of tiles and their size. The size is the largest multiple of 8 that is at most 256
+/// and divides the width.
 fn tiles(width: usize) -> (usize, usize) {
     let size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
     (width / size, size)

@@ -85,8 +85,8 @@ pub fn vars(tape: &mut Tape, rule: StateRule, width: usize, head_size: usize) ->
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// The largest number of columns of a row that a lane of rwkv/wkv keeps in registers on GPUs, for [`StateRule::Decay`]. With 128 columns, the compiler for
-/// Apple's GPUs would keep most of them in memory.
+/// The largest number of state columns that a lane of rwkv/wkv keeps in registers on GPUs, for [`StateRule::Decay`]. With 128 columns, the compiler
+/// for Apple's GPUs would keep most of them in memory.
 const COLUMNS: usize = 64;
 /// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;

@@ -40,8 +40,8 @@ impl<'a> Rounding<'a> {
         Rounding { stack, cx, n, done: None }
     }
 
-    /// Returns the dispatches that round the inputs and multiply a piece. Returns `None` if the product does not round its inputs. `index` is the index of
-    /// the piece.
+    /// Returns the dispatches that round the inputs and multiply a piece. Returns `None` if the product does not round its inputs. `index` is the
+    /// index of the piece.
     pub fn lower(&mut self, index: usize, piece: &MatrixPiece) -> Option<Vec<Dispatch>> {
         let rounded = self.cx.rounded(piece.format, self.n)?;
         let tuning = &self.cx.caps.tuning;

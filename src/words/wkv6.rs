@@ -87,8 +87,9 @@ impl Tape {
         y
     }
 
-    /// Records gated linear attention, the time mix of QRWKV-6 between the projections and the output matrix. Returns its result, `[tokens, width of the
-    /// time mix]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and `gate`. k and v have one head for `group` heads of r.
+    /// Records gated linear attention, the time mix of QRWKV-6 between the projections and the output matrix. Returns its result, `[tokens, width of
+    /// the time mix]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and `gate`. k and v have one head for `group`
+    /// heads of r.
     pub fn wkv_linear(&mut self, proj: Var, spec: WkvLinear) -> Var {
         let WkvLinear { head_size, group, decay: (part, bias, column), gate, state } = spec;
         let width = part.rows;
