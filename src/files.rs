@@ -101,7 +101,7 @@ impl Parts {
 }
 
 impl RangedFile {
-    /// Reads ranges of bytes, and checks that each has its length.
+    /// Reads ranges of bytes, and checks the length of each result.
     ///
     /// # Errors
     /// `File` if a range is outside of the file or cannot be read, or if the reader returns another number of bytes than the range has.

@@ -10,7 +10,8 @@ import package::constants::SUMS;
 const PLACES: u32 = WG / 4u;
 var<workgroup> of_subgroups: array<vec4<f32>, SUMS * PLACES>; // [SUMS, PLACES]
 
-// Adds up each of `values` over all lanes. Call `add_up` once, from uniform control flow. After the call, every lane may call `total`.
+// Adds up each of `values` over all lanes. Call `add_up` once, and from uniform control flow, because it contains barriers. After the call, every
+// lane may call `total`.
 fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     // The barrier makes lanes converge before a subgroup operation.
     workgroupBarrier();

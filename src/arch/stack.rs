@@ -95,7 +95,7 @@ impl Base {
         // Weight or bias is enough evidence. If only the weight or only the bias is present, the file is broken, and a later check reports the
         // missing tensor.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
-        // All norms of a model have biases, or no norm has a bias. So one bias is enough evidence, and a file that lacks other biases is broken.
+        // All norms of a list have biases, or no norm has a bias. So one bias is enough evidence, and a file that lacks other biases is broken.
         let has_bias = |norms: &[&str]| shapes.find(&|name| norms.iter().any(|norm| name.ends_with(norm))).is_some();
         Ok(Base {
             n_layer,

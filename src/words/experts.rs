@@ -234,7 +234,7 @@ pub fn cases() -> Vec<Case> {
     use super::{Norm, Router};
     use crate::tape::vector;
     let mut cases = Vec::new();
-    // The number of experts is a constant of the shader, so few numbers keep the number of shaders small.
+    // The number of experts is a constant of the shader. Few different numbers keep the number of shaders small.
     for (n_experts, n_used, width, ffn) in [(8, 1, 8, 8), (8, 2, 42, 26), (8, 8, 24, 16), (64, 4, 64, 40), (8, 3, 136, 72), (64, 6, 16, 33)]
     {
         let mut tape = Tape::new();

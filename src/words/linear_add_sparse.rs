@@ -77,8 +77,7 @@ impl Word for LinearAddSparse {
 /// Returns cases with and without a gate. The fraction of zeros in the inputs is 85 %, 0 % or 100 %.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Pairs (rows, k). Some exceed two limits of the kernel: it reads chunks of 2048 inputs, and its list of non-zero inputs has room for 2560
-    // entries.
+    // Pairs (rows, k). Some k exceed two limits of the kernel: chunks of 2048 inputs, and a list with room for 2560 non-zero inputs.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
         // Inputs without zeros fill the list. Inputs of zeros alone leave the list empty.
