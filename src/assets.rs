@@ -1,10 +1,11 @@
-//! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and first prompts of chats.
+//! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and the prompts with which chats begin.
 
-/// The embedded model, which knows a small world of stories, sums, colours and animals: an RWKV-7 with 2 million parameters. A safetensors file.
+/// A safetensors file: the embedded model, an RWKV-7 with 2 million parameters. It was trained on a small world of stories, sums, colours and
+/// animals.
 #[cfg(feature = "embedded-model")]
 pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
 
-/// The golden logits and greedy tokens of [`MODEL`], made with the official RWKV code. A safetensors file.
+/// A safetensors file: the golden logits and greedy tokens of [`MODEL`], computed with the official RWKV code.
 #[cfg(feature = "embedded-model")]
 pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/small-world.golden.safetensors"));
 

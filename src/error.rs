@@ -3,8 +3,8 @@
 //! `Display` prints an error as one line: where, what is wrong, and what to do. JSON has these parts as fields. If the fault is in a line
 //! of text, an excerpt shows the line.
 //!
-//! The library does not know the command line's flags. [`Error::field`] has an option's library name, and hints put such names between backticks (``
-//! `context` ``, `` `device=cpu` ``). A front end replaces them with [`Error::with_names`].
+//! The library does not know the command line's flags. [`Error::field_name`] returns an option's library name, and hints put such names between
+//! backticks (`` `context` ``, `` `device=cpu` ``). [`Error::with_names`] replaces the names in the hint with the names of a front end.
 
 pub(crate) mod json;
 mod names;
@@ -118,7 +118,7 @@ impl Error {
     pub fn usage(message: impl Into<String>) -> Self {
         Self::new(Kind::Usage, message)
     }
-    /// Creates the error for work that the stop flag or the caller of the work ended after `read` of `total` tokens.
+    /// Creates the error for work that the user or the caller stopped after `read` of `total` tokens.
     pub fn interrupted(read: usize, total: usize) -> Self {
         Self::new(Kind::Interrupted, format!("interrupted after {read} of {total} tokens"))
     }
@@ -174,7 +174,7 @@ impl Error {
         self.field.as_deref().map(names::name)
     }
 
-    /// Returns the place and the field as one text, as `Display` prints them. Returns `None` if the error has neither.
+    /// Returns the place and the field as one text, as `Display` prints them. Returns `None` if the error has neither a place nor a field.
     pub fn location(&self) -> Option<String> {
         match (&self.place, &self.field) {
             (Some(place), Some(field)) => Some(format!("{place}: {field}")),
@@ -245,8 +245,8 @@ const MAX_MESSAGE: usize = 1000;
 /// place in the file.
 const MAX_PLACE: usize = 5000;
 
-/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, the middle of
-/// the result is removed: parsers quote names of any length and print the expected names at the end.
+/// Returns `s` with control characters escaped, because a message may quote a hostile file. If the result is longer than `most` bytes, its middle is
+/// removed. Parsers quote names of any length and print the expected names at the end, so the end is kept.
 fn one_line(s: String, most: usize) -> String {
     let s = if s.chars().any(char::is_control) {
         s.chars().map(|c| if c.is_control() { c.escape_default().to_string() } else { c.to_string() }).collect()

@@ -1,7 +1,7 @@
 //! Files that models are read from: files on disk, or files that the caller hands over ([`Files`]), as a page in a browser does.
 //!
-//! Files of a caller have paths in a folder of their own, such as `wingbeat:1/name`. So the readers of checkpoints, vocabularies and chat templates
-//! take paths in both cases.
+//! Each set of handed-over files has a folder of its own. A path such as `wingbeat:1/my-model/model.safetensors` names folder and file. So the
+//! readers of checkpoints, vocabularies and chat templates take paths in both cases.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges may have one range")]
 
@@ -43,7 +43,7 @@ pub(crate) struct RangedFile {
     reader: Arc<dyn ReadRanges>,
 }
 
-/// Some bytes of a file.
+/// The bytes of a file that are in memory: runs of consecutive bytes, with gaps between the runs.
 pub(crate) struct Parts {
     /// The number of bytes of the file.
     pub size: u64,
@@ -51,10 +51,10 @@ pub(crate) struct Parts {
     runs: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Ranges with fewer bytes between them are read as one.
+/// The largest gap, in bytes, between two ranges that are read as one range. The bytes of the gap are then read, too.
 const GAP_BYTES: u64 = 64 << 10;
 
-/// Joins ranges that are close to each other. Returns the joined ranges in order.
+/// Joins ranges with at most [`GAP_BYTES`] bytes between them. Returns the joined ranges in order.
 pub(crate) fn joined(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
     ranges.sort_by_key(|range| range.start);
     let mut runs: Vec<Range<u64>> = Vec::new();
@@ -101,10 +101,10 @@ impl Parts {
 }
 
 impl RangedFile {
-    /// Reads ranges of bytes, and checks that each has its length.
+    /// Reads ranges of bytes, and checks the length of each result.
     ///
     /// # Errors
-    /// `File` if a range is outside of the file, cannot be read, or came with another length.
+    /// `File` if a range is outside of the file or cannot be read, or if the reader returns another number of bytes than the range has.
     pub async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Vec<u8>>> {
         read_checked(self.reader.as_ref(), self.parts.size, ranges).await
     }
@@ -127,8 +127,8 @@ async fn read_checked(reader: &dyn ReadRanges, size: u64, ranges: Vec<Range<u64>
     }
 }
 
-/// Files that the caller hands over in place of files on disk. Clones share the files. The files exist until the last clone is dropped; a model that
-/// was loaded from them has a clone.
+/// Files that the caller hands over in place of files on disk. Clones share the files. The files exist until the last clone is dropped. A model that
+/// was loaded from the files holds a clone.
 #[derive(Clone)]
 pub struct Files(Arc<Mount>);
 
@@ -136,7 +136,7 @@ struct Mount {
     folder: PathBuf,
 }
 
-/// A file before [`Files::fetch_heads`] has read it, or after.
+/// A file that a caller handed over. A file that is read by ranges is `Waiting` until [`Files::fetch_heads`] has read its header.
 enum MountedFile {
     Ready(Handed),
     Waiting { size: u64, reader: Arc<dyn ReadRanges> },
@@ -165,7 +165,7 @@ impl Drop for Mount {
 }
 
 impl Files {
-    /// Creates an empty folder. `name` is its name in messages, and the model's name if the folder holds several files of one model.
+    /// Creates an empty folder named `name`. Messages show this name. If the folder holds several files of one model, the model has this name, too.
     pub fn new(name: &str) -> Files {
         let name = name.replace(['/', '\\'], "-");
         let id = N_MOUNTS.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +177,7 @@ impl Files {
     /// Adds a file whose bytes are in memory.
     ///
     /// # Errors
-    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    /// `Usage` if the name is not a plain file name, or if the folder already has a file of this name.
     pub fn add(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
         self.insert(name, MountedFile::Ready(Handed::Whole(Arc::new(bytes.into()))))
     }
@@ -185,7 +185,7 @@ impl Files {
     /// Adds a file of `size` bytes that is read by ranges.
     ///
     /// # Errors
-    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    /// `Usage` if the name is not a plain file name, or if the folder already has a file of this name.
     pub fn add_ranged(&self, name: &str, size: u64, reader: Arc<dyn ReadRanges>) -> Result<()> {
         self.insert(name, MountedFile::Waiting { size, reader })
     }
@@ -213,7 +213,7 @@ impl Files {
     }
 
     /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. After each read,
-    /// `needed` is called again, until all its ranges are in memory. `None` leaves the file out.
+    /// `needed` is called again, until all its ranges are in memory. If `needed` returns `None`, the file is removed from the folder.
     pub(crate) async fn fetch_heads(&self, needed: Needed<'_>) -> Result<()> {
         let waiting = |entry: &MountedFile| match entry {
             MountedFile::Waiting { size, reader } => Some((*size, reader.clone())),
@@ -264,7 +264,7 @@ pub(crate) fn is_handed(path: &Path) -> bool {
 /// Returns a file that a caller handed over, or `None` if the path belongs to the disk.
 ///
 /// # Errors
-/// `File` if the caller handed over no such file.
+/// `NotFound` if the caller handed over no such file, or if the file's header has not been read yet.
 pub(crate) fn handed(path: &Path) -> Option<io::Result<Handed>> {
     if !is_handed(path) {
         return None;

@@ -1,5 +1,5 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders; Rust decides which of them run,
-//! and in which order.
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders. Rust decides which shaders run, and in
+//! which order.
 //!
 //! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
 //! word has kernels for GPUs and a *twin*, its reference implementation on the CPU, with which tests compare the kernels.
@@ -24,8 +24,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! Four names make a program: a [`Model`] is loaded once, an [`Engine`] runs it, a [`Request`] says what to generate, and [`Event`]s bring the text. A
-//! [`Completion`] is a whole text, and a [`Generation`] its events.
+//! Four names make a program. A [`Model`] is loaded once, an [`Engine`] runs it, a [`Request`] says what to generate, and [`Event`]s bring the text.
+//! A [`Completion`] is a whole text, and a [`Generation`] its events.
 //!
 //! # Modules
 //!
@@ -39,8 +39,8 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | sessions and samplers, checkpoints, words and kernels, executors, formats: documented, but names may change in any version |
 //!
-//! `docs/library.md` shows the types that programs use, on one page. Modules form layers and import only from lower ones, which a test
-//! checks.
+//! `docs/library.md` shows the types that programs use, on one page. Modules form layers: a module imports only from lower layers. A test checks
+//! this.
 //!
 //! # Common calls
 //!
@@ -133,7 +133,8 @@
 //!
 //! # Features
 //!
-//! * `embedded-model` (default) adds the model of the small world with its vocabulary, the vocabulary of the tests' tiny models, and the World vocabulary.
+//! * `embedded-model` (default) adds the model of the small world with its vocabulary, the vocabulary of the tests' tiny models, and the World
+//!   vocabulary.
 //! * `grammar` (default) adds grammars and JSON schemas.
 //!
 //! The program `wingbeat` is the crate `wingbeat-cli`, and its HTTP server the crate `wingbeat-server`.

@@ -34,8 +34,8 @@ fn checkpoints() {
     put("checkpoint", "glm.gguf", &hostile::small_glm_gguf());
 }
 
-/// Writes two pickles with tensors, and one that the reader refuses. The tensors refer to two storages (files of elements in a `.pth` archive): `0`
-/// with 64 bytes and `1` with 16 bytes. The seeds do not contain the storages. The fuzz target adds the storages.
+/// Writes two pickles with tensors, and one pickle that the reader refuses. The tensors refer to two storages (files of elements in a `.pth`
+/// archive): `0` with 64 bytes and `1` with 16 bytes. The seeds do not contain the storages, because the fuzz target adds them.
 #[test]
 #[ignore = "writes fuzz/seeds"]
 fn pickles() {

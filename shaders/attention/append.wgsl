@@ -2,10 +2,9 @@
 // rotated:
 //   y_2i = x_2i cos a - x_2i+1 sin a   y_2i+1 = x_2i+1 cos a + x_2i sin a   a = p / base^(i / pairs)
 // x is q or k before the rotation, y after. p is the token's position, base the constant of the rotary embedding. q is multiplied by `scale` and
-// written back to qkv. `groups` workgroups share one token. A lane takes eight channels of a head at a time.
-// In the shapes below, H is the number of query heads and G the number of key heads. The values of a key head are divided into VALUE_TILES tiles of
-// channels. D is a number of channels with padding: 8 * UNITS of a head in q and k, 8 * VALUE_UNITS of a tile in v. If IN_KEYS is 1, a value is a part of
-// the key, and there is no v.
+// written back to qkv. `groups` workgroups share one token. A lane takes eight channels of a head at a time. In the shapes below, H is the number of
+// query heads and G the number of key heads. The values of a key head are divided into VALUE_TILES tiles of channels. D is a number of channels with
+// padding: 8 * UNITS of a head in q and k, 8 * VALUE_UNITS of a tile in v. If IN_KEYS is 1, a value is a part of the key, and there is no v.
 // Slot cache: cache/*
 import package::lib::cursor::{n_tokens, row_at, run_at};
 import package::attention::blocks::{VALUE_STEP, block_of, key_at, value_at};

@@ -35,7 +35,7 @@ struct Params {
     limit: f32,
     // 1: adds the result to y; 0: overwrites y.
     adds: u32,
-    // The value of the constant UNITS, in a form that the compiler cannot know.
+    // The value of the constant UNITS. The loop over `u0` reads it from here, so that the compiler does not know it.
     units: u32,
 }
 

@@ -15,8 +15,9 @@ fn key_at(block: u32, head: u32, u: u32, token: u32) -> u32 { return ((block * N
 // The distance in `values` from a pair of channels of a token to the same pair of the next token.
 const VALUE_STEP: u32 = select(4u * VALUE_UNITS, 4u, IN_KEYS == 1u);
 
-// Returns the index in `values` of a pair of channels of the block's first token. `tile` is the tile of the key head `head`, `pair` the pair's index in
-// the tile. One element of `values` has two channels. If IN_KEYS is 1, `values` is the same buffer as `keys`, and a value is the last part of a key.
+// Returns the index in `values` of a pair of channels, for the block's first token. `tile` is the tile of the key head `head`, `pair` the pair's
+// index in the tile. One element of `values` has two channels. If IN_KEYS is 1, `values` is the same buffer as `keys`, and a value is the last part
+// of a key.
 fn value_at(block: u32, head: u32, tile: u32, pair: u32) -> u32 {
     if IN_KEYS == 1u {
         let unit = UNITS - VALUE_TILES * VALUE_UNITS + tile * VALUE_UNITS + pair / 4u;

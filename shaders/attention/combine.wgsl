@@ -8,7 +8,7 @@ import package::constants::{LANES, VALUE_UNITS, BLOCK};
 struct Params {
     // Stride of a row of splits, in floats: `y_stride` of attention/attend.
     split_stride: u32,
-    // The next four fields have the values of the fields with these names in attention/attend.
+    // The next four fields match the fields of the same names in attention/attend.
     largest: u32,
     total: u32,
     split_blocks: u32,

@@ -1,6 +1,6 @@
 // A softmax that reads the scores block by block (a block has the scores of BLOCK tokens): p = e^(score - m), total = sum of p. m is the largest
-// score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of a query, for any number of queries, so
-// that the number does not change the order of a sum.
+// score so far. Every query of a workgroup has its own m and total. SHARERS lanes share the scores of one query. SHARERS is the same for any number
+// of queries, so that the order of a sum is the same, too.
 import package::constants::{QUERIES, SHARERS, BLOCK};
 
 // The score of a key that the query must not read, because its token comes later.
@@ -18,7 +18,7 @@ var<workgroup> total: array<f32, QUERIES>;
 // The factor that scales down the sums over earlier blocks, for each query.
 var<workgroup> rescale: array<f32, QUERIES>;
 
-// Resets m and the totals. A barrier must follow.
+// Resets m and the totals. A barrier must follow, because other lanes read these values.
 fn begin_softmax(lane: u32) {
     if lane < QUERIES {
         largest[lane] = NOTHING;
@@ -26,8 +26,8 @@ fn begin_softmax(lane: u32) {
     }
 }
 
-// Replaces the scores of a block by p, and updates m, the totals and `rescale`. Call this function from uniform control flow after a barrier. It
-// ends with a barrier.
+// Replaces the scores of a block by p, and updates m, the totals and `rescale`. Call this function after a barrier, because lanes read scores that
+// other lanes wrote. Call it from uniform control flow, because it contains barriers. It ends with a barrier.
 fn softmax(lane: u32) {
     let m = lane / SHARERS;
     let start = m * BLOCK + lane % SHARERS * SHARE;

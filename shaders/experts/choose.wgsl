@@ -1,7 +1,7 @@
 // Chooses the experts of each token and their weights:
 //   s_e = sigmoid(logit_e)   the chosen experts have the USED largest s_e + b_e   w_e = scale s_e / (sum of s over the chosen experts)
-// Of equal experts, the first comes first. If GROUPS is not 1, only the experts of USED_GROUPS groups compete: those
-// whose two largest s + b have the largest sums. One workgroup per token.
+// If two experts have the same s + b, the expert with the lower index comes first. If GROUPS is not 1, only the experts of the USED_GROUPS best
+// groups compete. The score of a group is the sum of its two largest s + b. One workgroup per token.
 import package::lib::activation::sigmoid;
 import package::lib::cursor::n_tokens;
 import package::constants::{LANES, EXPERTS, USED, GROUPS, USED_GROUPS};

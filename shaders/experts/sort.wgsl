@@ -1,5 +1,5 @@
-// Lists the entries of a step by expert. An entry is a token and one of its experts. Only the order of entries of the same expert may differ from run
-// to run; no result depends on it. One workgroup.
+// Lists the entries of a step by expert. An entry is a token and one of its experts. The entries of one expert may be in another order in each run of
+// the kernel, but no result depends on their order. One workgroup.
 import package::lib::cursor::n_tokens;
 import package::constants::{EXPERTS, TILE_TOKENS};
 
@@ -12,7 +12,7 @@ struct Params {
 
 @group(0) @binding(0) var<uniform> params: Params;
 @group(0) @binding(1) var<storage, read> chosen: array<f32>; // [T, chosen_stride]: indices of the experts
-@group(0) @binding(2) var<storage, read_write> entries: array<u32>; // [T * used]: token * used + index of the expert among those of the token
+@group(0) @binding(2) var<storage, read_write> entries: array<u32>; // [T * used]: token * used + index of the expert among the token's experts
 @group(0) @binding(3) var<storage, read_write> starts: array<vec2<u32>>; // [EXPERTS + 1]: the first entry and the first tile of each expert
 
 const LANES: u32 = 256u;

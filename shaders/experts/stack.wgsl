@@ -1,5 +1,5 @@
-// The parameters of products with the matrices of experts, whose tokens experts/sort has listed by expert. Fills the shader slot `stack`: a segment is
-// the matrix of one expert. A token of the product is an entry of the list: a token and one of its experts.
+// The parameters of products with the matrices of experts, whose tokens experts/sort has listed by expert. Fills the shader slot `stack`: a segment
+// is the matrix of one expert. A token of the product is an entry of the list: a token and one of its experts.
 //   MODE 0: y = silu(sum)   1: y = y * sum   2: y = sum
 import package::lib::activation::sigmoid;
 import package::experts::input::{Input, entries};
@@ -22,7 +22,7 @@ struct Params {
 @group(0) @binding(4) var<storage, read> starts: array<vec2<u32>>; // [EXPERTS + 1]: the first entry and the first tile of each expert
 
 struct Segment {
-    // Index of the workgroup's first row among the rows of the expert that the piece has.
+    // Index of the workgroup's first row among the expert's rows in the piece.
     row: u32,
     rows: u32,
     // Width in units of eight weights.
@@ -33,9 +33,9 @@ struct Segment {
     codes: u32,
     // Index of the first 16-byte word of the scales.
     scales: u32,
-    // Offset of the input in the input of an entry, in vectors of 4 floats.
+    // Offset of the segment's input in the input of an entry, in vectors of 4 floats. It is always 0.
     x_at: u32,
-    // Index of the first row that the piece has.
+    // Index in the expert's matrix of the first row in the piece.
     first_row: u32,
     // Index of the workgroup's first entry, and the end of the expert's entries.
     t0: u32,
@@ -44,8 +44,8 @@ struct Segment {
 
 // Returns the expert and the entries of a workgroup, which computes `rows` rows x `tokens` entries. `group` is its index in the grid.
 fn segment_of(group: vec3<u32>, rows: u32, tokens: u32) -> Segment {
-    // The last expert whose first tile is at most the workgroup's tile. An expert without entries has the first tile of the next one. After the last tile,
-    // t0 is at least n.
+    // The last expert whose first tile is at most the workgroup's tile. An expert without entries has the same first tile as the next expert. After
+    // the last tile, t0 is at least n.
     var expert = 0u;
     var end = EXPERTS;
     while end - expert > 1u {

@@ -25,7 +25,7 @@ struct Run {
     page_out: u32,
     // Index of the token-shift vectors that the run reads. A page holds two copies of these vectors. Copy h of page p has the index 2 p + h.
     shift_in: u32,
-    // Index of the copy that the run writes. It always differs from `shift_in`, so that no kernel overwrites vectors that another one still
+    // Index of the copy that the run writes. It always differs from `shift_in`, so that no workgroup overwrites vectors that another workgroup still
     // reads.
     shift_out: u32,
     // Position of the run's first token in its text.

@@ -1,7 +1,7 @@
-// Adds up a value over the WG lanes of a workgroup, in a fixed order. Every lane receives the sum. Fills the shader slot `reduce`. Eight lanes
-// add eight values each, then every lane adds the eight results. This takes two barriers, where adding in pairs would take seven. Call
-// `reduce_sum` from uniform control flow. Two calls need no barrier between them: the barriers inside a call separate its writes from earlier
-// reads.
+// Adds up a value over the WG lanes of a workgroup, in a fixed order. Every lane receives the sum. Fills the shader slot `reduce`. Eight lanes add
+// eight values each, then every lane adds the eight results. This takes two barriers, where adding in pairs would take seven. Call `reduce_sum` from
+// uniform control flow, because it contains barriers. Two calls need no barrier between them: the barriers inside a call separate its writes from
+// earlier reads.
 const WG: u32 = 64u;
 var<workgroup> partial: array<vec4<f32>, WG>;
 var<workgroup> eighths: array<vec4<f32>, 8>;

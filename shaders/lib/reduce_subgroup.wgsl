@@ -1,8 +1,7 @@
-// Adds up a value over the WG lanes of a workgroup by subgroups. Every lane receives the sum. Fills the shader slot `reduce`. Each subgroup adds
-// up the values of its lanes. Its first lane stores the sum in `partial` at its own index, the others store zeros. Then each subgroup adds up
-// all of `partial`. This is right for any subgroup size and any mapping of lanes to subgroups. The barriers also make lanes converge before a
-// subgroup operation. The driver determines the order of the sum, the same in every run. Kernels with another subgroup size may round
-// differently.
+// Adds up a value over the WG lanes of a workgroup by subgroups. Every lane receives the sum. Fills the shader slot `reduce`. Each subgroup adds up
+// the values of its lanes. The first lane of a subgroup stores the sum at its own index in `partial`, the other lanes store zeros. Then each subgroup
+// adds up all of `partial`. This is right for any subgroup size and any mapping of lanes to subgroups. The barriers also make lanes converge before a
+// subgroup operation. The driver determines the order of the sum, the same in every run. Kernels with another subgroup size may round differently.
 enable subgroups;
 const WG: u32 = 64u;
 var<workgroup> partial: array<vec4<f32>, WG>;

@@ -9,7 +9,8 @@ const ROUND: u32 = min(SUMS, 2u);
 var<workgroup> of_lanes: array<vec4<f32>, ROUND * WG>; // [ROUND, WG]
 var<workgroup> of_eighths: array<vec4<f32>, 8u * SUMS>; // [SUMS, 8]
 
-// Adds up each of `values` over all lanes. Call `add_up` once, from uniform control flow. After the call, every lane may call `total`.
+// Adds up each of `values` over all lanes. Call `add_up` once, and from uniform control flow, because it contains barriers. After the call, every
+// lane may call `total`.
 fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     unroll v in SUMS {
         of_lanes[$vu % ROUND * WG + lane] = values[$v];

@@ -1,6 +1,6 @@
 // Adds up SUMS values over the WG lanes of a workgroup by subgroups, with one pair of barriers for all values. Fills the shader slot `sums`.
-// Workgroup memory has one place per four lanes. Each subgroup adds up the values of its lanes and stores the sum at the place of its first
-// lane; its other places are zero. This needs the lanes 4 i ..= 4 i + 3 in one subgroup, as with all known drivers whose subgroups have at least
+// Workgroup memory has one place per four lanes. Each subgroup adds up the values of its lanes and stores the sum at the place of its first lane. The
+// other places of a subgroup are zero. This needs the lanes 4 i ..= 4 i + 3 in one subgroup, as with all known drivers whose subgroups have at least
 // four lanes. Then the order of additions is the same as in lib/reduce_subgroup.
 // Slot reduce: lib/reduce_subgroup
 enable subgroups;
@@ -10,7 +10,8 @@ import package::constants::SUMS;
 const PLACES: u32 = WG / 4u;
 var<workgroup> of_subgroups: array<vec4<f32>, SUMS * PLACES>; // [SUMS, PLACES]
 
-// Adds up each of `values` over all lanes. Call `add_up` once, from uniform control flow. After the call, every lane may call `total`.
+// Adds up each of `values` over all lanes. Call `add_up` once, and from uniform control flow, because it contains barriers. After the call, every
+// lane may call `total`.
 fn add_up(values: array<vec4<f32>, SUMS>, lane: u32) {
     // The barrier makes lanes converge before a subgroup operation.
     workgroupBarrier();

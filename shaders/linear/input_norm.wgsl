@@ -41,7 +41,7 @@ fn begin(row: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     }
     var square = 0.0;
     for (var i = lane; i < quarters; i += WG) {
-        // The padding of x is zero and must not count.
+        // The padding of x must not count. It is zero, but minus the mean it would not be zero.
         let d = select(vec4(0.0), x[here + i] - mean, 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width));
         square += dot(d, d);
     }

@@ -56,7 +56,7 @@ fn begin(t: u32, mix: u32, lane: u32, is_first: bool) -> Source {
     let mean = select(vec2(0.0), reduce_sum(sums, lane).xy / n, params.input.centred == 1u);
     var squares = vec4(0.0);
     for (var i = lane; i < quarters; i += WG) {
-        // The padding of x is zero and must not count.
+        // The padding of x must not count. It is zero, but minus the mean it would not be zero.
         let inside = 4u * i + vec4(0u, 1u, 2u, 3u) < vec4(params.input.width);
         let a = select(vec4(0.0), x[here + i] - mean.x, inside);
         let b = select(vec4(0.0), x[above + i] - mean.y, inside);

@@ -19,8 +19,8 @@ import package::slot::scale::{HAS_MINIMA, columns, dot4, minima, of_rows};
 import package::slot::weight::{SHARERS, WORDS, begin_weights};
 import package::constants::{GROUPS, BLOCKS, TOKENS, SUMS, EARLY};
 
-// The number of quads (four rows) whose weights a lane loads early: the first words before it computes the input, the next words while it
-// computes other sums. They take at most 32 registers. If EARLY is 0, no words are loaded early.
+// The number of quads (four rows) whose weights a lane loads early: the first words before it computes the input, the next words while it computes
+// other sums. The loaded words take at most 32 registers. If EARLY is 0, no words are loaded early.
 const AHEAD: u32 = EARLY * min(GROUPS, 2u * SHARERS / WORDS);
 
 @compute @workgroup_size(WG)

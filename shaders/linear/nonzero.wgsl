@@ -17,8 +17,9 @@ var<workgroup> counts16: array<u32, LANES / 16u>;
 // The number of entries in `list`.
 var<workgroup> listed: u32;
 
-// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to `list`, which has `n` entries. Returns the new number of
-// entries. The inputs are the `width` floats from vector `x_at` of x on. All lanes must call `append`, and may then read the list.
+// Appends the indices of the non-zero inputs among inputs k ..= k + CHUNK - 1 to `list`, which has `n` entries. Returns the new number of entries.
+// The inputs are the `width` floats from vector `x_at` of x on. `append` contains barriers, so all lanes must call it. After the call, every lane may
+// read the list.
 fn append(n: u32, x_at: u32, k: u32, width: u32, lane: u32) -> u32 {
     let first = k + 8u * lane;
     var found = 0u; // bit e: input first + e is not zero

@@ -23,12 +23,13 @@ struct Params {
 @group(0) @binding(2) var<storage, read_write> rounded: array<vec4<u32>>; // [T, stride]
 
 const LANES: u32 = 64u;
-// If no number of a block is larger, all its numbers are rounded to 0, because 127 / x would be infinite.
+// If no number of a block is larger, all its numbers are rounded to 0, because 127 divided by a smaller number could overflow.
 const LEAST: f32 = 1e-30;
 const EXPONENT: u32 = 0x7f800000u;
 const NOT_A_NUMBER: u32 = 0x7fc00000u;
 
-// Returns eight whole numbers as bytes. If SPLIT is 1, the first word has the even ones.
+// Returns eight whole numbers as bytes. If SPLIT is 1, the first word has the numbers with even indices, the second word the numbers with odd
+// indices.
 fn packed(low: vec4<i32>, high: vec4<i32>) -> vec2<u32> {
     if SPLIT == 1u {
         return vec2(pack4xI8(vec4(low.xz, high.xz)), pack4xI8(vec4(low.yw, high.yw)));

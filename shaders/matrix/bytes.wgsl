@@ -3,8 +3,8 @@
 import package::matrix::quads::Words;
 import package::slot::weight::{SHARERS, bytes8};
 
-// An element has four weights of one row. For codes of eight bits, `low` has the first four weights of each row, and `high` the last four. For codes of
-// fewer bits, `low` has the even weights, and `high` the odd weights.
+// An element has four weights of one row. For codes of eight bits, `low` has the first four weights of each row, and `high` the last four. For codes
+// of fewer bits, `low` has the weights with even indices, and `high` the weights with odd indices.
 struct Bytes {
     low: vec4<u32>,
     high: vec4<u32>,

@@ -23,7 +23,7 @@ fn prefetch(at: u32, stride: u32, n: u32, lane: u32) {
     }
 }
 
-// Makes the elements that all lanes have loaded readable by every lane. Call `publish` from uniform control flow.
+// Makes the elements that all lanes have loaded readable by every lane. Call `publish` from uniform control flow, because it contains barriers.
 fn publish(at: u32, stride: u32, lane: u32) {
     workgroupBarrier();
     unroll j in LOADS {

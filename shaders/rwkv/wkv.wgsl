@@ -8,8 +8,8 @@
 // rows of the state from row `first` on. Row `first` must be the first row of a head. If the run began in an earlier dispatch, its state is
 // already in the page that it writes. After every token, the state is rounded to the format in which it is stored. So results do not depend on
 // how a text is cut into steps.
-// A row of v5 and v6 that is too long for the registers of a lane takes several dispatches, each with some of its columns: the columns of these
-// versions are independent, and y is the sum over all dispatches.
+// A row of v5 and v6 may be too long for the registers of a lane. Then several dispatches take some of the columns each. This is possible because the
+// columns of these versions are independent, and y is the sum over all dispatches.
 // Slot feed: rwkv/feed, rwkv/feed_window
 // Slot state: rwkv/state_f16, rwkv/state_f32
 import package::lib::cursor::{n_runs, run_at};

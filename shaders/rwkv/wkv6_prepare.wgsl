@@ -1,8 +1,8 @@
 // Prepares the recurrence of RWKV-5 and 6: gathers r, w and k of each head in `feed`, copies v to `values`, and computes (u is a learnt vector)
 //   bonus = (sum over j of r[j] u[j] k[j]) v
-// In QRWKV-6, keys are k' = k (1 - w), several heads share a head of keys and values, and the output reads the state S' = S diag(w) + v k'^T after the
-// token: scale S' r = S (scale w r) + bonus, with u = scale. So `feed` has scale w r in place of r.
-// One workgroup per token and head; each lane takes some of the head's channels.
+// In QRWKV-6, keys are k' = k (1 - w), and several heads share a head of keys and values. The output reads the state after the token, S' = S diag(w)
+// + v k'^T: scale S' r = S (scale w r) + bonus, with u = scale. So `feed` has scale w r in place of r. One workgroup per token and head; each lane
+// takes some of the head's channels.
 // Slot reduce: lib/reduce, lib/reduce_lanes, lib/reduce_subgroup
 import package::lib::cursor::n_tokens;
 import package::slot::reduce::{WG, reduce_sum};

@@ -2,8 +2,8 @@
 // takes the spans in order. The modules rwkv/wkv6_span and rwkv/wkv7_span have the formulas.
 // For two tokens s < t and vectors x and y, such as r and k, the formulas need sums over the channels j with the decays between s and t:
 //   A[t, s] = sum over j of x[t, j] y[s, j] D(s, t)[j],   D(s, t) = product of w[u] for s < u < t
-// Four levels, with h = 8, 4, 2, 1, make these sums products of matrices. A level divides the span into blocks of 2 * h tokens. With a, the first
-// token of the second half of a block:
+// On four levels, with h = 8, 4, 2, 1, these sums become products of matrices. A level divides the span into blocks of 2 * h tokens. With a, the
+// first token of the second half of a block:
 //   A[t, s] = sum over j of (x[t, j] product of w[u, j] for a <= u < t) (y[s, j] product of w[u, j] for s < u < a),   s < a <= t
 // Every pair (t, s) with s < t belongs to one block of one level. All factors are at most 1, so that no decay overflows and a decay of 0 is exact.
 // One workgroup per head and span, one lane per column. If a span has fewer than SPAN tokens, the missing tokens have w = 1, and their other

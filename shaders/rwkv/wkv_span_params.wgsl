@@ -47,8 +47,8 @@ fn begin(span: Span, head: u32, lane: u32) {
     y_at = span.first * y_stride + head * HEAD + min(lane, HEAD - 1u);
 }
 
-// Loads the lane's column of a vector for token t of the span. Returns `missing` for missing tokens and columns. Has no branches, so that no
-// load waits for another one.
+// Loads the lane's column of a vector for token t of the span. Returns `missing` for missing tokens and columns. Has no branches, so that no load
+// waits for another load.
 fn loaded(n: u32, t: u32, vector: u32, lane: u32, missing: f32) -> f32 {
     let x = feed[column_at + min(t, n - 1u) * feed_stride + vector * WIDTH];
     return select(missing, x, t < n && (WIDTH == LANES || lane < WIDTH));

@@ -1,6 +1,6 @@
-// Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins
-// exceeds a given mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. Call every function but `add_to_bin` and
-// `bin_at` from uniform control flow.
+// Adds masses (probabilities that are not normalised, as integers) to 512 bins. Finds the first bin at which the running sum of bins exceeds a given
+// mass. The sum of a bin has 64 bits, in two atomics. Workgroups have 256 lanes. All functions except `add_to_bin` and `bin_at` contain barriers, so
+// call them from uniform control flow.
 import package::sample::fixed::{add, less, subtract};
 
 const BIN_BITS: u32 = 9u;
@@ -54,8 +54,8 @@ fn total_of_bins(lane: u32) -> vec2<u32> {
 // The result of `exceed`: a bin, and `mass` minus the sum of all earlier bins.
 struct Place { bin: u32, rest: vec2<u32> }
 
-// Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins`
-// first; its result must be larger than `mass`.
+// Returns the first bin at which the running sum of bins exceeds `mass`, and `mass` minus the sum of all earlier bins. Call `total_of_bins` first,
+// because it computes the running sums. Its result must be larger than `mass`, otherwise no running sum exceeds `mass`.
 fn exceed(mass: vec2<u32>, lane: u32) -> Place {
     var before = vec2(0u);
     if lane > 0u { before = sums[lane - 1u]; }

@@ -7,8 +7,8 @@ import package::sample::select::{reach, find};
 import package::sample::tallies::Extremes;
 import package::sample::window::{Row, Window, Search, Aim, ALL, GIVEN, SHARE};
 
-// Returns a slot's first search: for its first filter or, if no filter searches, for the sampled token. `exists` is false if the slot needs no search,
-// or if the search depends on the standard deviation, which sample/tally does not compute.
+// Returns a slot's first search. It serves the slot's first filter or, if no filter searches, the choice of the token. `exists` is false if the slot
+// needs no search. It is also false if the search depends on the standard deviation, which sample/tally does not compute.
 fn first_search(s: Settings, e: Extremes) -> Search {
     let all = Window(0u, e.largest - e.smallest, ALL);
     let exists = e.largest != 0u && e.smallest != 0u && (s.flags & (GREEDY | SIGMA)) == 0u;
@@ -18,8 +18,8 @@ fn first_search(s: Settings, e: Extremes) -> Search {
     return Search(exists, true, Window(0u, min(all.farthest, s.min_p_distance), ALL), s.draw_scale);
 }
 
-// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k comes before top_p. Otherwise top_p comes first, as in
-// the official RWKV package, and also keeps all tokens that are as likely as the last one.
+// Returns the tokens of the window `all` that pass all filters. With the flag HF, top_k comes before top_p. Otherwise top_p comes first, as in the
+// official RWKV package, and also keeps all tokens that are as likely as the last token it keeps.
 fn filtered(row: Row, all: Window, s: Settings, lane: u32) -> Window {
     let is_hf = (s.flags & HF) != 0u;
     var w = all;

@@ -1,5 +1,5 @@
-// Finds tokens by mass (sample/window). Stores no list: every search reads the slot's keys again. Workgroups have 256 lanes. Call `reach` and
-// `find` from uniform control flow.
+// Finds tokens by mass (sample/window). Stores no list: every search reads the slot's keys again. Workgroups have 256 lanes. Call `reach` and `find`
+// from uniform control flow, because they contain barriers.
 import package::sample::fixed::{Scale, mass, less, subtract};
 import package::sample::bins::{BIN_BITS, clear_bins, total_of_bins, exceed};
 import package::sample::tallies::take_bins;

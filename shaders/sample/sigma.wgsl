@@ -7,7 +7,7 @@ import package::sample::window::{Row, keys};
 // The number of low bits that are dropped from a distance.
 const COARSE: u32 = 10u;
 
-// Returns the standard deviation in units of 2^-20 nats. Call `deviation` from uniform control flow.
+// Returns the standard deviation in units of 2^-20 nats. Call `deviation` from uniform control flow, because it contains barriers.
 fn deviation(row: Row, lane: u32) -> u32 {
     // The sum of a bin holds the number of tokens in its upper 21 bits, and the sum of their distances in its lower 43 bits.
     clear_bins(lane);

@@ -21,7 +21,7 @@ fn is_within(w: Window, d: u32, id: u32) -> bool {
 
 fn n_bits(x: u32) -> u32 { return 32u - countLeadingZeros(x); }
 
-// An aim is a mass that a running sum must exceed. Its kind says how the aim is computed from `value`.
+// An aim is a mass that a running sum must exceed. Its kind determines how the aim is computed from `value`.
 const GIVEN: u32 = 0u; // `value` itself
 const SHARE: u32 = 1u; // the share value.x / 2^32 of the sum, minus one unit
 const RANDOM: u32 = 2u; // `value` is a random number, scaled to the sum

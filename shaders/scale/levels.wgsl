@@ -1,10 +1,12 @@
-// Scales on two levels. A block is 32 units of a row, and a sub-block SCALE_UNITS units. A block has an f16 scale and a small whole number per
-// sub-block; their product is the factor of the sub-block. If MINIMUM_BITS is not 0, a block also has an f16 scale of minima, and a sub-block a small
-// whole number for its minimum.
-// The scales are `[rows / 8, blocks, ITEMS]` words of 16 bytes. A word has the f16 of eight rows, or two bytes of each of eight rows. If MINIMUM_BITS is
-// 8, these bytes are the small scale and the small minimum, otherwise the bytes of two sub-blocks. If MINIMUM_BITS is 4, a byte has the small scale in
-// its low bits and the small minimum in its high bits. If MINIMUM_BITS is 0, a byte is a signed small scale. With SIX_BITS, small scales have six bits
-// instead: a block has the low four bits of all small scales, then the high two bits of all. 32 is subtracted from the six bits.
+// Scales on two levels. A block is 32 units of a row, and a sub-block SCALE_UNITS units. A block has an f16 scale, and one small whole number per
+// sub-block. The product of both is the factor of the sub-block. If MINIMUM_BITS is not 0, a block also has an f16 scale of minima, and one small
+// whole number per sub-block for its minimum.
+// The scales are `[rows / 8, blocks, ITEMS]` words of 16 bytes. A word has the f16 of eight rows, or two bytes of each of eight rows:
+//   MINIMUM_BITS 8: the small scale and the small minimum of one sub-block
+//   MINIMUM_BITS 4: one byte for each of two sub-blocks, with the small scale in its low bits and the small minimum in its high bits
+//   MINIMUM_BITS 0: one byte for each of two sub-blocks, a signed small scale
+// With SIX_BITS, small scales have six bits instead. A block has the low four bits of all its small scales, then the high two bits of all. 32 is
+// subtracted from the six bits.
 // Fills the shader slot `scale`; scale/none describes each function.
 // Slot matrix: matrix/rows, matrix/windows_scaled
 // Slot weight: weight/iq4, weight/s3, weight/s6, weight/u2, weight/u4, weight/u5

@@ -9,8 +9,8 @@ const HAS_MINIMA: bool = false;
 
 struct Columns { unused: u32 }
 
-// Returns the scales and offsets of unit k of rows row ..= row + 3, for `dot4`. `block` is any row in the same block of 64 rows, which modules
-// with one scale per block read instead of `row`. Here the result is a placeholder.
+// Returns the scales and offsets of unit k of rows row ..= row + 3, for `dot4`. `block` is any row of the same block of 64 rows. Modules with one
+// scale per block read `block` instead of `row`. Here the result is a placeholder.
 fn columns(p: Place, row: u32, block: u32, k: u32) -> Columns { return Columns(0u); }
 
 // Returns the dot products of four rows with eight inputs, not yet multiplied by the factors of `of_rows`.
@@ -19,7 +19,8 @@ fn dot4(w: Quad, s: Columns, x: mat2x4<f32>) -> vec4<f32> { return dots(w, x); }
 // Returns a factor for each of rows row ..= row + 3. The results of `dot4` for units in the block of unit k are multiplied by these factors.
 fn of_rows(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(1.0); }
 
-// Returns the minima of rows row ..= row + 3, which are subtracted from all weights in the block of unit k. Only if HAS_MINIMA is true.
+// Returns the minima of rows row ..= row + 3, which are subtracted from all weights in the block of unit k. The result has a meaning only if
+// HAS_MINIMA is true.
 fn minima(p: Place, row: u32, k: u32) -> vec4<f32> { return vec4(0.0); }
 
 // Returns the weights of unit k of row `row`, computed from the unit's codes.

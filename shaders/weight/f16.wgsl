@@ -17,7 +17,8 @@ fn decode(a: vec4<u32>, b: vec4<u32>, i: u32) -> mat2x4<f32> { return halves(a);
 // Formats with scales of blocks along rows also define SCALE_UNITS, the number of units of a row that share a scale. Formats with small scales
 // (scale/levels) define MINIMUM_BITS: 8 or 4, the bits of a small minimum, or 0 without minima. They define SIX_BITS, which is true if small scales
 // have six bits.
-// If the value of a code is CODE_STEP times a whole number, the format defines CODE_STEP and `bytes8`, which returns the eight whole numbers of a unit as signed
-// bytes, four per word. Codes of fewer than eight bits are in another order: the first word has the even ones, the second the odd ones.
+// If the value of a code is CODE_STEP times a whole number, the format defines CODE_STEP and `bytes8`. `bytes8` returns the eight whole numbers of a
+// unit as signed bytes, four per word. For codes of fewer than eight bits, the first word has the numbers with even indices, the second word the
+// numbers with odd indices.
 // Every lane of a workgroup calls `begin_weights` before it decodes. This format needs no preparation.
 fn begin_weights(lane: u32) {}

@@ -1,5 +1,5 @@
-// Codes of GGUF's IQ4_NL and IQ4_XS, indices of a table. Fills the shader slot `weight`; weight/f16 describes each name. The table's sixteen values plus
-// 128 are bytes of four numbers. Two bits of a code select a number, the other two a byte.
+// Codes of GGUF's IQ4_NL and IQ4_XS, indices of a table. Fills the shader slot `weight`; weight/f16 describes each name. The table has sixteen
+// values. Each value plus 128 is one byte of four numbers. Two bits of a code select a number, the other two bits select a byte.
 
 const SHARERS: u32 = 4u;
 const WORDS: u32 = 1u;

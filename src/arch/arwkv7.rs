@@ -1,5 +1,5 @@
-//! The architecture ARWKV-7: RWKV-7's time mix ([`TimeMix`]) in the body of Qwen2 ([`QwenBody`]). Source: arXiv 2501.15570; the formulas of llama.cpp's
-//! `arwkv7`.
+//! The architecture ARWKV-7: RWKV-7's time mix ([`TimeMix`]) in the body of Qwen2 ([`QwenBody`]). Source: arXiv 2501.15570; the formulas of
+//! llama.cpp's `arwkv7`.
 //!
 //! Some models have no gate in the time mix, and some have no group norm. Only the time mix has a token shift.
 

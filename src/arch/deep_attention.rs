@@ -83,7 +83,7 @@ impl DeepAttention {
         Ok(Some(DeepAttention { key_size, k_rank, v_rank }))
     }
 
-    /// Records the attention of a block. `x0` is the embedding of each token.
+    /// Records x += the attention of a block. `x0` is the normalised embedding of each token, `LN0(E[token])`.
     pub fn record(&self, t: &mut Tape, base: &Base, l: &Layer<'_>, x0: Var, x: Var) {
         let (c, d) = (base.n_embd, self.key_size);
         let name = |tensor: &str| l.name(&format!("qkv.{tensor}"));

@@ -21,8 +21,8 @@
 //!                                                                                         Tape::experts, Tape::linear_add
 //! ```
 //!
-//! K_h and V_h are the two halves of W_kvb of head h. The official code computes the keys K_hᵀ c and the values V_h c of every head. Here all heads read the
-//! latent c itself (*absorbed* form), and f = 1/√(channels of a query head).
+//! For each head h, W_kvb has two halves, K_h and V_h. The official code computes the keys K_hᵀ c and the values V_h c of every head. Here all heads
+//! read the latent c itself (*absorbed* form), and f = 1/√(channels of a query head).
 
 use super::detect::dims;
 use super::glm4::{EMBED, HEAD, layer};
@@ -220,7 +220,7 @@ impl GlmFlash {
         let (c, width) = (&self.flash, self.n_embd);
         let in_shared = |tensor: &str| name(&format!("shared_experts.{tensor}"));
         let shared_ffn = c.n_shared * c.expert_ffn;
-        // All words that read x must come before the words that add to x.
+        // The experts add to x in place, so all words that read x must be recorded first.
         let shared = (c.n_shared > 0).then(|| self.swiglu(t, "shared_expert", &in_shared, shared_ffn, norm, x));
         let router = Router {
             n_experts: c.n_experts,

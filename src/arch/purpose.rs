@@ -20,7 +20,7 @@ pub enum Purpose {
     },
     /// A score for a query and a document, computed from the state matrices of an embedding model after both texts.
     Reranker {
-        /// For each layer of the reranker, the layer of the embedding model whose state matrices it begins with.
+        /// For each layer of the reranker, the index of a layer of the embedding model. The reranker's layer begins with that layer's state matrices.
         layers: Vec<usize>,
     },
 }
@@ -33,7 +33,7 @@ pub enum Task {
     Retrieval,
     /// Compares the meaning of texts.
     Similarity,
-    /// Gives inputs for a classifier.
+    /// Computes the inputs of a classifier.
     Classification,
 }
 
@@ -83,8 +83,8 @@ impl Purpose {
         }
     }
 
-    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. If a reranker has no list of layers, each layer of the reranker
-    /// begins with the state matrices of the embedding model's layer with the same index.
+    /// Reads the purpose of an RWKV-7 model of `n_layer` layers from its tensors. If a reranker has no list of layers, layer i of the reranker begins
+    /// with the state matrices of layer i of the embedding model.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The architecture QRWKV-6: gated linear attention with the projections of RWKV-6 in the body of Qwen2.5 ([`QwenBody`]). Source: the formulas of
 //! llama.cpp's `rwkv6qwen2`. Letters follow the paper of RWKV-6 (arXiv 2404.05892, section 4).
 //!
-//! x̂ = RMS(x), and the lerps X_m are computed as in RWKV-6. `Tape::NAME` at the right of a line is the word (fused operation) that computes the equations
-//! from this line on:
+//! x̂ = RMS(x), and the lerps X_m are computed as in RWKV-6. `Tape::NAME` at the right of a line is the word (fused operation) that computes the
+//! equations from this line on:
 //!
 //! ```text
 //! time mix                                                                              Tape::norm_ddlerp_linear
@@ -124,7 +124,7 @@ impl Qrwkv6 {
         let biased = |name: &str, rows| Projected {
             matrix: MatrixPart::new(l.name(&format!("att.{name}.weight")), rows, base.n_embd),
             activation: Activation::None,
-            // Some files have no bias of one of the three matrices. Such a bias is zero.
+            // Some files lack the bias of one of the three matrices. A missing bias is zero.
             bias: self.has_bias.then(|| optional_vector(l.name(&format!("att.{name}.bias")))),
         };
         let gate = Projected { matrix: l.matrix("gate"), activation: Activation::Sigmoid, bias: None };

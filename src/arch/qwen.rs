@@ -21,7 +21,7 @@ use std::collections::BTreeMap;
 #[derive(Debug, Clone)]
 pub struct QwenBody {
     pub base: Base,
-    /// The ids of tokens that end a text. They depend on the model: a chat model ends at `<|im_end|>`, others at `<|endoftext|>`.
+    /// The ids of tokens that end a text. They depend on the model: chat models end a text with `<|im_end|>`, other models with `<|endoftext|>`.
     pub stop_ids: Vec<u32>,
 }
 

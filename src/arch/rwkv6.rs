@@ -198,8 +198,8 @@ pub struct LerpRanks {
     pub order: LerpOrder,
 }
 
-/// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x) of the
-/// previous token. QRWKV-6 has the same projections.
+/// Records the projections r, k, v, g and tanh(D1 X_w), in this order. Each projection reads its own lerp between norm(x) of this token and norm(x)
+/// of the previous token. QRWKV-6 has the same projections.
 pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRanks, projected: [Projected; 4]) -> Var {
     let LerpRanks { mix: mix_rank, decay: decay_rank, order } = ranks;
     let of = |(Projected { matrix, activation, bias }, mix): (Projected, Mix)| Projection {
@@ -226,7 +226,7 @@ pub fn project(t: &mut Tape, base: &Base, l: &Layer<'_>, x: Var, ranks: LerpRank
 ///
 /// # Errors
 ///
-/// `Model` if a matrix is missing, has no columns, or not the same number of columns for each lerp.
+/// `Model` if a matrix is missing or has no columns, or if the columns of `time_maa_w1` cannot be divided equally among the five lerps.
 pub fn ranks(shapes: &dyn Shapes) -> Result<[usize; 2]> {
     let [_, mixes] = dims(shapes, "blocks.0.att.time_maa_w1")?;
     let [_, decay_rank] = dims(shapes, "blocks.0.att.time_decay_w1")?;

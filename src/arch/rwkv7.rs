@@ -202,8 +202,8 @@ impl Rwkv7 {
         Rwkv7 { deep_embed: Some(DEEP_EMBED_RANK), attention, ..model }
     }
 
-    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is a pair: the rank R of DeepEmbed, and x0, the embedding of each
-    /// token. `None` in RWKV-7.
+    /// Records the channel mix of a block, x += W_v relu²(W_k X). `deep_embed` is a pair: the rank R of DeepEmbed, and x0, the normalised embedding
+    /// of each token. `deep_embed` is `None` in RWKV-7.
     fn channel_mix(&self, t: &mut Tape, l: &Layer<'_>, x: Var, deep_embed: Option<(usize, Var)>) {
         let (c, f) = (self.base.n_embd, self.base.n_ffn);
         let mut lerps = l.lerps("ln2");
@@ -236,13 +236,13 @@ pub struct TimeMix<'a> {
 }
 
 impl TimeMix<'_> {
-    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0: later layers mix it into their own
-    /// v. Calls `between` after the projections: from there on, the time mix does not read x, so `between` may record words that change x.
+    /// Records the time mix of a block. `v_first` is v of layer 0, or `None` in layer 0 itself. Returns v of layer 0, because later layers mix it
+    /// into their own v. Calls `between` after the projections. The time mix does not read x after them, so `between` may record words that change x.
     pub fn record(&self, t: &mut Tape, l: &Layer<'_>, x: Var, v_first: Option<Var>, between: &mut dyn FnMut(&mut Tape)) -> Var {
         let (base, ranks) = (self.base, self.ranks);
 
-        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are the weights of the
-        // lerps between x̂ of this token and x̂ of the previous token.
+        // Projections by the matrices of r, k and v, and by the first matrix of each low-rank pair. The vectors x_r, x_k, … are lerp weights. A lerp
+        // mixes x̂ of this token and x̂ of the previous token.
         let mut lerps = l.lerps("ln1");
         lerps.project(l.att("x_r"), l.matrix("receptance"), Activation::None);
         lerps.project(l.att("x_k"), l.matrix("key"), Activation::None);

@@ -1,5 +1,4 @@
-//! Code that RWKV-4 to 7 share: the sizes, the embedding and its norm, the names of a layer's tensors and states, the channel mix, and the
-//! head.
+//! Code that RWKV-4 to 7 share: sizes, embedding, names of tensors and states, channel mix, and head.
 
 use super::detect::dims;
 use super::{Facts, Purpose, Shapes};
@@ -55,8 +54,8 @@ impl Base {
     ///
     /// # Errors
     ///
-    /// `Model` if a tensor is missing or empty, if widths disagree, if a head has more than 128 channels, if a layer in the middle has no tensors,
-    /// or if an epsilon is not a positive number.
+    /// `Model` if a tensor is missing or empty, or if widths disagree. `Model` also if a head has more than 128 channels, if a layer in the middle
+    /// has no tensors, or if an epsilon is not a positive number.
     pub fn read(shapes: &dyn Shapes, n_head: usize) -> Result<Base> {
         Base::read_from(shapes, n_head, ["blocks.0.att.key.weight", "blocks.0.ffn.key.weight"])
     }
@@ -93,9 +92,10 @@ impl Base {
         if let Some(name) = shapes.find(&is_beyond) {
             return text(format!("expected layers without a gap, found {name} but no tensor of layer {n_layer}"));
         }
-        // Weight or bias is enough evidence. If only one of them is present, the file is broken, and a later check reports the missing tensor.
+        // Weight or bias is enough evidence. If only the weight or only the bias is present, the file is broken, and a later check reports the
+        // missing tensor.
         let has_ln0 = ["weight", "bias"].iter().any(|n| shapes.shape(&format!("blocks.0.ln0.{n}")).is_some());
-        // Models have all biases of their norms or no biases. So one bias is enough evidence, and a file that lacks the others is broken.
+        // All norms of a list have biases, or no norm has a bias. So one bias is enough evidence, and a file that lacks other biases is broken.
         let has_bias = |norms: &[&str]| shapes.find(&|name| norms.iter().any(|norm| name.ends_with(norm))).is_some();
         Ok(Base {
             n_layer,
@@ -170,7 +170,8 @@ impl Base {
         }
     }
 
-    /// Returns the weight and the bias of a norm. `prefix` is the name of both tensors without the ending. An RMS norm has no bias: its place has zeros.
+    /// Returns the weight and the bias of a norm. `prefix` is the name of both tensors without the ending. An RMS norm has no bias, so zeros take its
+    /// place.
     fn norm_parts(&self, prefix: &str) -> [VectorPart; 2] {
         if self.has_rms_norms {
             let weight = || vector(format!("{prefix}.weight"));

@@ -117,7 +117,7 @@ pub fn with_place(error: &serde_json::Error) -> String {
 fn renamed(name: &str, names: &[(&str, &str)]) -> String {
     let Some((known, meant)) = names.iter().find(|(known, _)| name.starts_with(known)) else { return quoted(name) };
     let value = name[known.len()..].trim_matches('`');
-    // Without a value after the text for users, the rest of `name` is dropped: it can be the name of a Rust type, as in `struct Known`.
+    // If no value follows the text for users, the rest of `name` is dropped. It can be the name of a Rust type, as in `struct Known`.
     if meant.ends_with(' ') || meant.is_empty() { format!("{meant}{value}") } else { (*meant).into() }
 }
 

@@ -17,7 +17,8 @@ pub fn is_handled() -> bool {
     HANDLES_FAILURE.try_with(Cell::get).unwrap_or(false)
 }
 
-/// Runs `allocate`, which must handle a failed allocation itself, as `try_reserve` does. Returns the result of `allocate`.
+/// Runs `allocate` and returns its result. `allocate` must handle a failed allocation itself, as `try_reserve` does, because the program's allocator
+/// does not end the program in the meantime.
 fn handling<T>(allocate: impl FnOnce() -> T) -> T {
     let before = HANDLES_FAILURE.replace(true);
     let done = allocate();

@@ -80,7 +80,7 @@ pub struct Rotary {
 }
 
 impl Rotary {
-    /// Returns cos and sin of the angles of all pairs of channels at the positions `0..n`, as `[n, size / 2, 2]`.
+    /// Returns cos and sin of the rotation angles, `[n, size / 2, 2]`: for each position in `0..n`, for each pair of channels.
     ///
     /// Frequencies and angles are rounded to f32, as in the official code. With size 64 and base 5e6, an unrounded angle at position 131 071 would
     /// differ from the official angle by up to 3e-3 radians. The host computes the table, because sin and cos are not exact enough in shaders.
@@ -111,8 +111,8 @@ mod tests {
             let angles = Rotary { size: 64, base }.angles(2).unwrap();
             [0, 1, 2, 16].map(|i| f64::from(angles[64 + 2 * i + 1]).asin())
         };
-        // The base is 10 000 times `rope_ratio`: the ratio does not scale positions. The exponent divides by the number of rotated channels, and
-        // not by the head size.
+        // In GLM-4, the base is 10 000 times `rope_ratio`; the ratio does not scale positions. The exponent divides by the number of rotated
+        // channels, and not by the head size.
         for (base, expected) in [(5e6, [1.0, 0.6175288, 0.3813418, 4.4721e-4]), (1e4, [1.0, 0.7498942, 0.5623413, 0.01])] {
             for (found, expected) in first(base).into_iter().zip(expected) {
                 assert!((found - expected).abs() < 1e-6, "{base}: {found} {expected}");

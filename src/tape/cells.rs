@@ -1,8 +1,9 @@
 //! The order of codes of 2, 3, 5 and 6 bits on a device. A unit is eight codes of one row. A cell is four units of each of four rows, and takes as
-//! many words of 16 bytes as a code has bits. Cells of four rows are consecutive.
+//! many words of 16 bytes as a code has bits. All cells of the same four rows are consecutive.
 //!
-//! A cell begins with the low bits of all codes: one word per unit for four bits, one word per two units for two bits. Then follow the high bits: one
-//! word per two units for two bits, one word per cell for one bit. `shaders/matrix/cells.wgsl` finds the same words:
+//! A cell begins with the low bits of all codes: one word per unit for four bits, one word per two units for two bits. The high bits follow: one word
+//! per two units for two bits, one word per cell for one bit. A word consists of four numbers of 32 bits. `shaders/matrix/cells.wgsl` reads the same
+//! layout:
 //!
 //! | bits | place of the bits of code j, unit u (0 to 3), row r (0 to 3) |
 //! |---|---|
@@ -10,7 +11,7 @@
 //! | two | word u / 2, number 2 (u % 2) + r / 2, bits from 4 j + 2 (r % 2) on |
 //! | one | number u, bit 4 j + r |
 //!
-//! A number is four bytes of a word. The codes of every row have the same distance in a number, so that a kernel moves the bits of eight codes at once.
+//! In a number, the codes of one row have equal distances, so that a kernel moves the bits of eight codes at once.
 
 use crate::quant::Format;
 
@@ -51,14 +52,14 @@ pub fn place([low, high]: [usize; 2], bytes: &[u8], row: usize, unit: usize, n: 
     }
 }
 
-/// Moves eight pairs of bits to a distance of four bits.
+/// Spreads eight pairs of bits: moves pair j from bit 2 j to bit 4 j.
 fn spread_pairs(x: u32) -> u32 {
     let x = (x | x << 8) & 0x00ff_00ff;
     let x = (x | x << 4) & 0x0f0f_0f0f;
     (x | x << 2) & 0x3333_3333
 }
 
-/// Moves eight bits to a distance of four bits.
+/// Spreads eight bits: moves bit j to bit 4 j.
 fn spread_bits(x: u32) -> u32 {
     let x = (x | x << 12) & 0x000f_000f;
     let x = (x | x << 6) & 0x0303_0303;

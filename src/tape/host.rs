@@ -102,7 +102,7 @@ impl HostCache {
         &self.bytes[self.block(block)]
     }
 
-    /// Returns the offset of element `i` of the row of a token, in elements from the beginning of its block.
+    /// Returns the offset of element `i` of a token's row, in elements from the beginning of the block.
     fn offset(&self, token: usize, i: usize) -> usize {
         if self.is_keys { i * TOKENS_PER_BLOCK + token } else { token * self.n_heads * self.head_size + i }
     }
@@ -154,7 +154,8 @@ pub struct Host {
     /// The number of rows in an activation with one row per token. If the activation has planes ([`VarSpec::planes`](super::VarSpec::planes)),
     /// every plane has this many rows.
     pub capacity: usize,
-    /// Sums over the inputs of matrices, if an importance is measured.
+    /// The sums of the squares of all matrices' inputs. `None` if they are not measured. Quantisation derives the importance of weights from these
+    /// sums.
     pub sums: Option<AllInputSums>,
 }
 
@@ -167,7 +168,7 @@ impl Host {
     pub fn put(&mut self, v: Var, values: Vec<f32>) {
         self.vars[v.0] = values;
     }
-    /// Takes all pages of a state out of the host. Then call [`Host::put_state`].
+    /// Takes all pages of a state out of the host, as [`Host::take`] does. Then call [`Host::put_state`], because the host has no pages until then.
     pub fn take_state(&mut self, s: State) -> Vec<f32> {
         std::mem::take(&mut self.states[s.0])
     }
@@ -176,7 +177,7 @@ impl Host {
         self.states[s.0] = values;
     }
 
-    /// Takes a cache out of the host. Then call [`Host::put_cache`].
+    /// Takes a cache out of the host, as [`Host::take`] does. Then call [`Host::put_cache`], because the host has an empty cache until then.
     pub fn take_cache(&mut self, c: Cache) -> HostCache {
         std::mem::take(&mut self.caches[c.0])
     }

@@ -1,4 +1,4 @@
-//! Sums over the inputs of matrices, which an executor collects while it plays steps. They show which columns of a matrix matter.
+//! Sums of the squares of matrices' inputs, which an executor collects while it plays steps. Columns with larger sums matter more to quantisation.
 
 use super::{Matrix, Tape};
 
@@ -16,12 +16,12 @@ pub struct InputSums {
 pub struct AllInputSums(Vec<Vec<InputSums>>);
 
 impl AllInputSums {
-    /// Returns sums without rows.
+    /// Returns empty sums for every matrix of the tape.
     pub fn new(tape: &Tape) -> AllInputSums {
         AllInputSums(tape.matrices.iter().map(|spec| vec![InputSums::default(); spec.parts.len()]).collect())
     }
 
-    /// Adds the rows that part `part` of a stack multiplies.
+    /// Adds rows of activations that part `part` of a stack multiplies. Each row has `k` elements.
     pub fn add<'a>(&mut self, matrix: Matrix, part: usize, rows: impl Iterator<Item = &'a [f32]>) {
         let sums = &mut self.0[matrix.0][part];
         for row in rows {
@@ -31,7 +31,7 @@ impl AllInputSums {
         }
     }
 
-    /// Returns the sums of each matrix of the tape, and of each part of it.
+    /// Returns the sums, by the index of the matrix in the tape, then by the index of the part in its stack.
     pub fn matrices(&self) -> &[Vec<InputSums>] {
         &self.0
     }

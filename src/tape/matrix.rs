@@ -41,8 +41,8 @@ pub struct MatrixPart {
     pub kind: MatrixKind,
     /// The format in which the executor stores the matrix. The format is chosen when the model is opened.
     pub format: &'static dyn Format,
-    /// The factors of squared errors while weights are encoded: one number per input, padded with zeros, with a mean of about 1. `None` if all weights
-    /// count alike.
+    /// How much the squared error of a weight counts during encoding: one factor per input, with a mean of about 1, padded with zeros. `None` if all
+    /// weights count alike.
     pub importance: Option<Arc<[f32]>>,
 }
 
@@ -99,7 +99,7 @@ impl MatrixPart {
         MatrixPart { slice: Some(Slice { index, of, is_plane: false }), ..self }
     }
 
-    /// Returns the same declaration for a matrix whose rows are the channels of padded heads. Does not change the declaration if `heads` is `None`.
+    /// Returns the same declaration for a matrix whose rows are the channels of padded heads. `None` means that the heads have no padding.
     ///
     /// # Panics
     /// If the matrix is stored transposed, or as a slice of a tensor.
@@ -108,8 +108,7 @@ impl MatrixPart {
         MatrixPart { row_heads, ..self }
     }
 
-    /// Returns the same declaration for a matrix whose inputs are the channels of padded heads. Does not change the declaration if `heads` is
-    /// `None`.
+    /// Returns the same declaration for a matrix whose inputs are the channels of padded heads. `None` means that the heads have no padding.
     ///
     /// # Panics
     /// If the matrix is stored transposed, or as a slice of a tensor.
@@ -128,7 +127,7 @@ impl MatrixPart {
         self.input_heads.map_or(self.k, |heads| heads.stored(self.k))
     }
 
-    /// Returns the inputs on the tape that the checkpoint has, in order: all but the padding of heads.
+    /// Returns the indices of the inputs that the checkpoint has, in order. The padding of heads is left out.
     pub fn stored_inputs(&self) -> impl Iterator<Item = usize> {
         let heads = self.input_heads;
         (0..self.k).filter(move |i| heads.is_none_or(|heads| heads.find(*i).is_some()))
@@ -150,8 +149,8 @@ impl MatrixPart {
         self.slice.map_or(0, |s| s.index * self.rows)
     }
 
-    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance: all weights of such a
-    /// row have the same input, and so count alike.
+    /// Returns the declaration of the transposed matrix, `[k, rows]`, which has one row per input channel. It has no importance, because all weights
+    /// of such a row have the same input and count alike.
     ///
     /// # Panics
     /// If the matrix is a slice of a tensor.
@@ -173,7 +172,7 @@ pub struct MatrixSpec {
     /// `true` if the inputs that are multiplied with the stack are mostly zeros. An executor may then store the matrix column-major and read only
     /// the columns of non-zero inputs.
     pub has_sparse_input: bool,
-    /// The number of parts that a token uses, if the parts are experts: a device then chooses which of them it multiplies. `None` if all parts are used.
+    /// The number of parts that a token uses, if the parts are experts. The device then chooses the parts. `None` if all parts are used.
     pub n_used: Option<usize>,
 }
 
@@ -182,7 +181,7 @@ pub const WINDOW_BYTES: usize = 65536;
 /// The number of windows that one dispatch binds for the tiles of a block. WebGPU guarantees 12 uniform bindings; parameters and vectors need some,
 /// too.
 pub const WINDOWS: usize = 8;
-/// A window begins at a multiple of this many bytes in its buffer.
+/// The alignment of a window in its buffer, in bytes. WebGPU allows devices to require this alignment for uniform bindings.
 pub const WINDOW_ALIGN: usize = 256;
 
 /// Consecutive rows of one matrix of a stack, cut along their width into tiles. A unit is [`PAD`] weights. Tile i holds the units `i * tile_units
@@ -266,8 +265,8 @@ impl MatrixSpec {
         !self.is_table() && self.axis() == Axis::Row && activations.are_rounded(part.format)
     }
 
-    /// Returns the direction of the weights that share a scale: along columns if the inputs are mostly zeros and the format has such blocks, otherwise
-    /// along rows. The storage order of a device does not matter, so that all devices compute with the same quantised weights.
+    /// Returns the direction of the weights that share a scale. It is along columns if the inputs are mostly zeros and the format has such blocks,
+    /// otherwise along rows. A device's storage order does not change it, so all devices compute with the same quantised weights.
     pub fn axis(&self) -> Axis {
         self.axis_in(&|part| part.format)
     }
@@ -344,15 +343,15 @@ impl MatrixSpec {
     /// Returns the blocks of all matrices of the stack, and the place of each block in the buffers. The blocks of a buffer have at most `limit`
     /// bytes together, unless a single block is larger.
     ///
-    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. Blocks have a multiple of `group` rows, if so many fit
-    /// their tiles. The last block of a matrix has the rest.
+    /// `group` is the number of rows of a workgroup, a multiple of [`WEIGHTS_PER_BLOCK`]. A block has a multiple of `group` rows, or a power of two
+    /// of rows if fewer than `group` fit its tiles. The last block of a matrix has the rest.
     pub fn blocks(&self, limit: usize, group: usize) -> Vec<Block> {
         let mut blocks = Vec::new();
         let (mut buffer, mut at) = (0, 0);
         for (part, spec) in self.parts.iter().enumerate() {
             let tile_units = tile_units(spec);
             let n_tiles = spec.units().div_ceil(tile_units);
-            // The scales of eight rows share words. All scales of a block must fit one window, too.
+            // The scales of eight rows share words. A dispatch binds one window for the scales of a block, so they must fit it.
             let scale_bytes = self.region(spec, PAD).scale_words() * WORD_BYTES;
             let fit = (WINDOW_BYTES / (tile_units * spec.format.size_bytes(PAD))).max(1);
             let fit = if spec.format.scaling() == Scaling::Blocks { fit.min((WINDOW_BYTES / scale_bytes).max(1) * PAD) } else { fit };
@@ -382,7 +381,8 @@ impl MatrixSpec {
             let tile_bytes = tile_units(p) * p.format.size_bytes(PAD);
             tile_bytes <= WINDOW_BYTES && p.units() * PAD * 4 <= WINDOW_BYTES
         };
-        // Affine formats have one scale per column, in a block of any number of rows. The scales of other formats may fill a window.
+        // An affine block has scales for all its columns and for any number of rows, so half a window stays free for rows. Other scales may fill a
+        // window.
         let scales_fit = |p: &MatrixPart| match p.format.scaling() {
             Scaling::Affine => self.region(p, WEIGHTS_PER_BLOCK).scale_words() * WORD_BYTES <= WINDOW_BYTES / 2,
             Scaling::Blocks => self.region(p, PAD).scale_words() * WORD_BYTES <= WINDOW_BYTES,

@@ -89,8 +89,8 @@ pub struct VarSpec {
     pub is_internal: bool,
 }
 
-/// The alignment of rows of activations and of packed vectors, in floats. A uniform binding must begin at a multiple of [`WINDOW_ALIGN`]
-/// bytes; with this alignment it can begin at every row. An activation and a packed vector of the same width also have the same stride.
+/// The alignment of rows, in floats, in activations and packed vectors. A uniform binding must begin at a multiple of [`WINDOW_ALIGN`] bytes, and
+/// with this alignment it can begin at every row. An activation and a packed vector of the same width also have the same stride.
 const ROW_PAD: usize = WINDOW_ALIGN / 4;
 
 /// The number of inputs that are rounded together.
@@ -199,8 +199,8 @@ pub struct Tape {
     pub cache_format: &'static dyn Format,
     /// Rounding of activations, chosen when the model is opened.
     pub activations: Activations,
-    /// The inputs of a product on a GPU, rounded to 8 bits: blocks of [`ROUNDED_BLOCK`] inputs, each of [`ROUNDED_WORDS`] words of 16 bytes. `None` until
-    /// [`Tape::keep_rounded`] is called, and if no product rounds its inputs.
+    /// The inputs of a product on a GPU, rounded to 8 bits: blocks of [`ROUNDED_BLOCK`] inputs, each of [`ROUNDED_WORDS`] words of 16 bytes. `None`
+    /// before [`Tape::keep_rounded`] is called, or if no product rounds its inputs.
     pub rounded: Option<Var>,
     /// The rotary position embedding of all attention words. `None` if the model has no such embedding.
     pub rotary: Option<Rotary>,
@@ -345,8 +345,8 @@ impl Tape {
         Cache(self.caches.len() - 1)
     }
 
-    /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function when the formats of all matrices are known, if a part of
-    /// the tape runs on a GPU.
+    /// Declares [`Tape::rounded`], with room for the inputs of each product. Call this function if a part of the tape runs on a GPU. Call it after
+    /// all matrices have their formats, because the formats determine which products round.
     pub fn keep_rounded(&mut self) {
         let blocks = |m: &MatrixSpec| {
             m.parts.iter().filter(|p| m.may_round(p, self.activations)).map(|p| p.k.div_ceil(ROUNDED_BLOCK)).sum::<usize>()

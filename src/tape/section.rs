@@ -64,16 +64,16 @@ impl Tape {
         }
     }
 
-    /// Returns the index of the first layer whose experts are on another device, if the experts of the last `n` layers with experts in `layers` are
-    /// there. Returns `None` if `n` is 0 or no layer of `layers` has experts.
+    /// Returns the index of the first layer whose experts are on another device. The other device has the experts of the last `n` layers with experts
+    /// in `layers`. Returns `None` if `n` is 0 or no layer of `layers` has experts.
     pub fn experts_from(&self, layers: &Range<usize>, n: usize) -> Option<usize> {
         let has_experts = |layer: &usize| self.matrices[self.extent(&(*layer..*layer + 1)).matrices].iter().any(|m| m.n_used.is_some());
         layers.clone().rev().filter(has_experts).take(n).last()
     }
 
-    /// Returns whether the tables of these layers stay in host memory. The first `n_resident` layers stay on a device, the others are streamed.
-    /// If a streamed layer has a table, all tables stay on the host, and each step copies only the rows of its tokens. A table is a matrix whose
-    /// rows are looked up, such as the embedding.
+    /// Returns whether the tables of these layers stay in host memory. The first `n_resident` layers stay on a device, the remaining layers are
+    /// streamed. If a streamed layer has a table, all tables stay on the host, and each step copies only the rows of its tokens. A table is a matrix
+    /// whose rows are looked up, such as the embedding.
     pub fn has_tables_in_host(&self, layers: &Range<usize>, n_resident: usize) -> bool {
         let streamed = layers.start.saturating_add(n_resident).min(layers.end)..layers.end;
         !streamed.is_empty() && self.matrices[self.extent(&streamed).matrices].iter().any(super::MatrixSpec::is_table)
@@ -178,12 +178,13 @@ impl Section {
         Ok((Section { held: Held::ExpertsBefore(from), ..self }, experts))
     }
 
-    /// Returns whether the section has a word of the tape, by the word's index. The word must be in the range `own.words`.
+    /// Returns whether the section has a word of the tape, by the word's index. The result is right only for words in the range `own.words`.
     pub fn has_word(&self, word: usize) -> bool {
         self.holds(|| self.tape.words[word].exchange().is_some(), |own| word < own.words.start)
     }
 
-    /// Returns whether the section has a matrix of the tape, by the matrix's index. The matrix must be in the range `own.matrices`.
+    /// Returns whether the section has a matrix of the tape, by the matrix's index. The result is right only for matrices in the range
+    /// `own.matrices`.
     pub fn has_matrix(&self, matrix: usize) -> bool {
         self.holds(|| self.tape.matrices[matrix].n_used.is_some(), |own| matrix < own.matrices.start)
     }

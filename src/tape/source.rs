@@ -56,11 +56,14 @@ pub trait Source: Send + Sync {
         Box::pin(ready(wanted.iter().map(read).collect()))
     }
 
-    /// Tells the source that the caller has copied a tensor, so that bytes which can be read again may leave memory.
+    /// Notes that the caller has copied a tensor. A source that can read the tensor's bytes again may then remove them from memory.
     fn release(&self, _name: &str) {}
 
-    /// Returns the bytes of a tensor without a copy: the elements of a dense tensor, or the codes of a quantised matrix. Returns `None` if the
-    /// source cannot share the bytes.
+    /// Returns the bytes of a tensor without a copy: the elements of a dense tensor, or the codes of a quantised matrix. Returns `None` if the source
+    /// cannot share the bytes.
+    ///
+    /// # Errors
+    /// Returns an error if the tensor is missing, or if its shape differs from `shape`.
     fn share(&self, _name: &str, _shape: &[usize]) -> Result<Option<Bytes>> {
         Ok(None)
     }

@@ -100,8 +100,8 @@ impl Step {
         Ok(())
     }
 
-    /// Turns this step into the next step. Every run must have one token and one output. The next token of run i is `drawn[i]`, and each run reads
-    /// the pages that it wrote in this step. On a device, `shaders/sample/draw.wgsl` does the same.
+    /// Turns this step into the next step. Every run must have one token and one output, because `drawn[i]` is the only next token of run i. Each run
+    /// reads the pages that it wrote in this step. On a device, `shaders/sample/draw.wgsl` does the same.
     pub fn advance(&mut self, drawn: &[u32]) {
         for (run, &token) in self.runs.iter_mut().zip(drawn) {
             self.tokens[run.first_row as usize] = token;
@@ -111,8 +111,8 @@ impl Step {
         }
     }
 
-    /// Returns an iterator with one item per token of the step: the index of the token's row, the token's run, and the index of the token in
-    /// this run.
+    /// Returns an iterator over the tokens of the step. An item has the index of the token's row, the token's run, and the index of the token in this
+    /// run.
     pub fn rows(&self) -> impl Iterator<Item = (usize, &Run, usize)> {
         self.runs.iter().flat_map(|r| (0..r.len as usize).map(move |i| (r.first_row as usize + i, r, i)))
     }

@@ -84,8 +84,8 @@ const BATCH_TOKENS: [usize; 4] = [BATCH, 8, 4, 2];
 /// The candidates for [`Tuning::input_rows`].
 const INPUT_ROWS: [usize; 3] = [8, 16, 32];
 
-/// The least number of tokens for which a product with mostly zero inputs is computed densely: `f16` for weights of more than 8 bits, `i8` for 5 to
-/// 8 bits, `i4` for at most 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is
+/// The least number of tokens for which a product with mostly zero inputs is computed densely. `f16` is for weights of more than 8 bits, `i8` for 5
+/// to 8 bits, `i4` for at most 4 bits. With fewer tokens, a step reads only the columns whose input is not zero. With the number 1, every step is
 /// dense, and the matrix is stored row-major.
 ///
 /// Sparse and dense products add in different orders, so their results are rounded differently.
@@ -128,7 +128,7 @@ pub struct Tuning {
     /// than 64 sums.
     pub batch_rows: usize,
     /// The largest number of tokens per workgroup in a product for 2 to [`BATCH`] tokens. With fewer tokens, a lane keeps fewer sums, so GPUs with
-    /// few registers per lane do not spill; several workgroups then read the same weights.
+    /// few registers per lane do not spill. But several workgroups then read the same weights.
     pub batch_tokens: usize,
     /// The number of matrix rows per workgroup if the workgroup also computes the product's input. All these rows share the input.
     pub input_rows: usize,
@@ -138,12 +138,12 @@ pub struct Tuning {
     /// The tiles for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens.
     pub tiles: [Tile; 3],
     /// The tiles of products with rounded inputs, for steps of at most 32 tokens, of 33 to 64 tokens, and of more tokens. `None` if products of such
-    /// steps do not round their inputs, unless the caller asks for it.
+    /// steps round their inputs only with [`Activations::I8`](crate::quant::Activations::I8).
     pub rounded: [Option<Tile>; 3],
-    /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are
-    /// candidates. Not tuned.
+    /// `true` if the GPU has few registers per lane, or if the GPU is unknown. Then only sizes that spill no register on Apple's GPUs are candidates.
+    /// A tuning pass keeps this field.
     pub few_registers: bool,
-    /// The numbers of tokens from which on products with mostly zero inputs are dense.
+    /// The smallest steps, in tokens, in which products with mostly zero inputs are dense.
     pub dense_from: DenseFrom,
 }
 

@@ -120,8 +120,9 @@ impl Caps {
         self.class == Class::Groups && self.subgroups && !self.batch_invariant
     }
 
-    /// Returns whether products of `n` tokens may round their inputs. With [`Activations::Auto`], they may if tuning found rounding faster and the adapter
-    /// has no cooperative matrices.
+    /// Returns whether products of `n` tokens may round their inputs. Only GPUs round, for more than [`BATCH`] tokens, and never under
+    /// `batch_invariant`. With [`Activations::Auto`], tuning must also have found rounding faster, and the adapter must not have cooperative
+    /// matrices.
     pub fn rounds(&self, activations: Activations, n: usize) -> bool {
         let is_chosen = match activations {
             Activations::Auto => self.cooperative.is_none() && self.tuning.rounded(n).is_some(),
@@ -164,8 +165,9 @@ pub struct Lowering<'a> {
 
 impl Lowering<'_> {
     /// Returns whether results must be exact: products must not round activations to f16, and recurrences must take one token after the other.
-    /// Results must be exact under `batch_invariant`, and if a step has more outputs than runs: the caller then wants exact logits of many tokens,
-    /// not only the next token.
+    ///
+    /// Results must be exact under `batch_invariant`. They must also be exact if a step has more outputs than runs, because the caller then wants the
+    /// logits of many tokens, not only the next token.
     pub fn is_exact(&self) -> bool {
         self.caps.batch_invariant || self.outputs > self.runs
     }

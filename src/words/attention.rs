@@ -87,8 +87,8 @@ struct Attend {
     keys: Cache,
     /// `None` if the values are the last channels of the keys.
     values: Option<Cache>,
-    /// Scratch for partial results. If several workgroups share a query, each workgroup stores its output o, its largest score m and its
-    /// sum of p, the unnormalised weights of the softmax.
+    /// Scratch for partial results of workgroups that share a query. Each workgroup stores its output o, its largest score m, and its sum of p, the
+    /// unnormalised weights of the softmax.
     splits: Var,
     /// The output o: one row per token, with the channels of all query heads.
     y: Var,
@@ -130,8 +130,8 @@ impl Tape {
         y
     }
 
-    /// Records x += o, where o is the attention over the columns q, k and v of `qkv`, with one head and limited scores. The tape's `rotary`
-    /// must be `None`. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    /// Records x += o, where o is the attention over the columns q, k and v of `qkv`, with one head and limited scores. The tape's `rotary` must be
+    /// `None`, because this attention has no rotation. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
     pub fn attention_add(&mut self, name: &str, qkv: Var, of: LimitedAttention, x: Var) {
         let LimitedAttention { key_size, value_size: width, scale, limit } = of;
         let (tiles, value_size) = tiles(width);
@@ -141,8 +141,9 @@ impl Tape {
         self.record(Attend { of, tiles, value_size, scale, limit, qkv, keys, values: Some(values), splits, y: x, adds: true });
     }
 
-    /// Records attention of query heads that share one head of keys, whose last channels are the values. Returns the output o: one row per token, with the
-    /// values of all query heads. `qkv` has the columns q and k. `name` is the beginning of the names in state files, as in [`attention`](Self::attention).
+    /// Records attention of query heads that share one head of keys. The last channels of the keys are the values. Returns the output o: one row per
+    /// token, with the values of all query heads. `qkv` has the columns q and k. `name` is the beginning of the names in state files, as in
+    /// [`attention`](Self::attention).
     pub fn latent_attention(&mut self, name: &str, qkv: Var, of: LatentAttention) -> Var {
         let LatentAttention { n_heads, key_size, value_size: width, scale } = of;
         let (tiles, value_size) = tiles(width);
@@ -162,8 +163,8 @@ impl Tape {
     }
 }
 
-/// Divides the channels of a value into tiles. Returns the number of tiles and their size, the largest multiple of 8 that is at most 256 and divides the
-/// width.
+/// Divides the channels of a value into tiles. Returns the number of tiles and their size. The size is the largest multiple of 8 that is at most 256
+/// and divides the width.
 fn tiles(width: usize) -> (usize, usize) {
     let size = (PAD..=MAX_TILE.min(width)).rev().find(|&n| width.is_multiple_of(n) && n.is_multiple_of(PAD)).unwrap_or(width);
     (width / size, size)
@@ -209,7 +210,7 @@ impl Shape {
             _ => 1,
         };
         let split_blocks = n_blocks.div_ceil(wanted).max(MIN_BLOCKS);
-        // All rows that one dispatch reads must fit one window of a uniform binding.
+        // A dispatch has one window for the queries, so all rows that it reads must fit this window.
         let window = WINDOW_BYTES / 4 / stride;
         let by_window = cx.caps.class == Class::Lanes && window >= rows;
         let step_rows = if by_window { window + 1 - rows } else { cx.tokens };

@@ -1,5 +1,5 @@
-//! Queries, keys and values of the attention of RWKV-7b. Queries, keys and values depend on the token, the token before, and the residual stream x,
-//! but not on the position:
+//! Queries, keys and values of the attention of RWKV-7b. They depend on the token, the token before, and the residual stream x, but not on the
+//! position:
 //!
 //!   q = W_q x                                            [T, D]
 //!   k = (K2 K1 x) ⊙ (S_k[token] + W_k x0)                [T, D]

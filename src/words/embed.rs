@@ -3,8 +3,8 @@
 //! E is `[vocab, width]`, x is `[T, width]`, T is the number of tokens. Each row is normalised after the lookup, which costs almost nothing. A
 //! table that is normalised at load time would have to be rounded to the weight format again.
 //!
-//! For RWKV-4 to 6, the official package normalises embeddings in f16, and here they become f32 first. This is the whole difference (6e-9 to 8e-9)
-//! between the logits of the tiny models and the package's.
+//! For RWKV-4 to 6, the official package normalises embeddings in f16. Here they become f32 first. This alone explains why the logits of the tests'
+//! tiny models differ from the package's logits by 6e-9 to 8e-9.
 
 use super::testing::{Case, steps};
 use super::{LAYER_NORM_EPS, norm::Norm};

@@ -1,9 +1,10 @@
 //! The feed-forward of the chosen experts:  x += Σ over the chosen experts e of w_e D_e (silu(G_e x̂) ⊙ U_e x̂)
 //!
-//! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights w_e.
+//! x and x̂ are `[T, width]`, G_e and U_e `[F, width]`, D_e `[width, F]`. The word [`Tape::route`] computes x̂, the chosen experts and their weights
+//! w_e.
 //!
-//! A device reads only the chosen experts: the index of an expert is an input of the kernel. With many tokens, a GPU lists the tokens of each
-//! expert and multiplies them together, as the host does.
+//! A device reads only the chosen experts, because the index of an expert is an input of the kernel. With many tokens, a GPU lists the tokens of each
+//! expert and multiplies these tokens together, as the host does.
 
 mod sorted;
 
@@ -31,7 +32,7 @@ struct Experts {
     gate: Matrix,
     up: Matrix,
     down: Matrix,
-    /// silu(G x̂) ⊙ U x̂. One column per chosen expert.
+    /// The activations silu(G x̂) ⊙ U x̂, one column per chosen expert.
     hidden: Var,
     x: Var,
     sorted: Sorted,
@@ -233,7 +234,7 @@ pub fn cases() -> Vec<Case> {
     use super::{Norm, Router};
     use crate::tape::vector;
     let mut cases = Vec::new();
-    // The number of experts is a constant of the shader, so few numbers keep the number of shaders small.
+    // The number of experts is a constant of the shader. Few different numbers keep the number of shaders small.
     for (n_experts, n_used, width, ffn) in [(8, 1, 8, 8), (8, 2, 42, 26), (8, 8, 24, 16), (64, 4, 64, 40), (8, 3, 136, 72), (64, 6, 16, 33)]
     {
         let mut tape = Tape::new();

@@ -1,4 +1,5 @@
-//! The kernel rwkv/head: the time mix of RWKV-5, 6 and 7 from the projections to the gated output in one dispatch, for steps of few tokens on GPUs.
+//! The kernel rwkv/head, for steps of few tokens on GPUs. In one dispatch, it computes the time mix of RWKV-5, 6 and 7 from the projections to the
+//! gated output.
 
 use super::recurrence::{K, R, Recurrence, StateRule, V};
 use super::stack::{Stack, fuses};
@@ -10,13 +11,13 @@ use crate::tape::{Binding, Dispatch, Lowering, Param, Var};
 pub struct Linear {
     /// The number of heads that share a head of keys and values.
     pub group: usize,
-    /// The factor of the output, for models whose keys are k (1 − w) and whose output reads the state after the token. 0 for RWKV-6, whose output reads
-    /// the state before the token; the bonus adds the token itself.
+    /// The factor of the output in QRWKV-6, whose keys are k (1 − w) and whose output reads the state after the token. 0 in RWKV-6: there, the output
+    /// reads the state before the token, and the bonus adds the token itself.
     pub scale: f32,
 }
 
 impl Linear {
-    /// The rule of RWKV itself.
+    /// The values for RWKV-5, 6 and 7: every head has its own keys and values, and the output has no factor.
     pub const NONE: Linear = Linear { group: 1, scale: 0.0 };
 }
 

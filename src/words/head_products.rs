@@ -1,7 +1,7 @@
 //! Products per head:  y_h = W_h x_h
 //!
-//! x_h and y_h are ranges of a row of x and y. W_h is `[rows, k]`, the same size for every head. k is a multiple of 8, because a product reads whole units, and
-//! the next floats belong to another head.
+//! x_h and y_h are ranges of a row of x and y. W_h is `[rows, k]`, the same size for every head. k is a multiple of 8, because a product reads whole
+//! units of 8 floats, and the next floats belong to another head.
 
 use super::stack::{Segment, Stack, Store};
 use super::testing::{Case, batches, steps};

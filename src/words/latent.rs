@@ -1,10 +1,10 @@
 //! The inputs of latent attention, whose keys and values are one latent per token. The value RMS(c) is the last part of the key:
 //!
 //!   k = [rotary channels | RMS(c)]    q_h = [rotary channels | W_h x_h]
-//! c is the latent, `[T, C]`. x_h are the other channels of query head h. W_h, `[C, channels of x_h]`, maps them to the space of latents, so that scores are
-//! products with latents (*absorbed* form). In GLM-4.7-Flash, a query and a key take 1088 multiplications per head. With the keys and values of each head
-//! (*expanded* form) they would take 512, but every step would spend 229 000 to expand each earlier key. Source: DeepSeek-V2, arXiv 2405.04434, section
-//! 2.1.
+//! c is the latent, `[T, C]`. x_h are the channels of query head h that are not rotary. W_h, `[C, channels of x_h]`, maps them to the space of
+//! latents, so that scores are products with latents (*absorbed* form). In GLM-4.7-Flash, a query and a key take 1088 multiplications per head. With
+//! the keys and values of each head (*expanded* form) they would take 512, but every step would spend 229 000 to expand each earlier key. Source:
+//! DeepSeek-V2, arXiv 2405.04434, section 2.1.
 
 use super::HeadPlaces;
 use super::norm::Norm;

@@ -1,10 +1,10 @@
 //! Product of a matrix and a vector that is mostly zeros:  x += W y  or  x += gate ⊙ W y
 //!
-//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the
-//! channel mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input is
-//! not zero. With many tokens, almost every column has a non-zero input for some token, so the dense tiled product is used.
-//! [`DenseFrom`](crate::tape::DenseFrom) has the limit. Only GPUs do this: on llvmpipe the sparse product was 1.3 to 2 times slower than the dense
-//! one, and the CPU would need a transposed copy of W.
+//! x is `[T, C]`, W is `[C, K]`, y is `[T, K]`. T is the number of tokens, C the width of x, K the width of y. W is the value matrix of the channel
+//! mix, and y comes from relu². If an adapter stores W column-major, a step of a few tokens reads only the columns of W whose input is not zero. With
+//! many tokens, almost every column has a non-zero input for some token, so the dense tiled product is used. [`DenseFrom`](crate::tape::DenseFrom)
+//! has the least number of tokens for the dense product. Only GPUs store W column-major. On llvmpipe the sparse product was 1.3 to 2 times slower
+//! than the dense product, and the CPU would need a transposed copy of W.
 
 use super::shape::{BY_COLUMNS, Shape};
 use super::stack::{Segment, Stack, Store};
@@ -77,8 +77,7 @@ impl Word for LinearAddSparse {
 /// Returns cases with and without a gate. The fraction of zeros in the inputs is 85 %, 0 % or 100 %.
 pub fn cases() -> Vec<Case> {
     let mut cases = Vec::new();
-    // Pairs (rows, k). Some exceed two limits of the kernel: it reads chunks of 2048 inputs, and its list of non-zero inputs has room for 2560
-    // entries.
+    // Pairs (rows, k). Some k exceed two limits of the kernel: chunks of 2048 inputs, and a list with room for 2560 non-zero inputs.
     let sizes = [(1, 1), (5, 7), (63, 8), (64, 65), (65, 1000), (300, 127), (33, 2049), (17, 6001)];
     for (rows, k) in sizes {
         // Inputs without zeros fill the list. Inputs of zeros alone leave the list empty.

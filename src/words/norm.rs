@@ -17,12 +17,13 @@ pub struct Norm {
 }
 
 impl Norm {
-    /// Returns a layer norm. `vectors` begins with the rows weight g and bias b; further rows belong to the word that has the norm. `eps` is ε.
+    /// Returns a layer norm. `vectors` begins with two rows, the weight g and the bias b. Further rows belong to the word that has the norm. `eps` is
+    /// ε.
     pub fn layer(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: true }
     }
 
-    /// Returns an RMS norm. `vectors` begins with the weight g; further rows belong to the word that has the norm. `eps` is ε.
+    /// Returns an RMS norm. `vectors` begins with the weight g. Further rows belong to the word that has the norm. `eps` is ε.
     pub fn rms(vectors: Vector, eps: f32) -> Norm {
         Norm { vectors, eps, is_centred: false }
     }

@@ -15,7 +15,7 @@ use super::testing::{Case, steps};
 use crate::quant::PAD;
 use crate::tape::{Dispatch, Host, Lowering, MatrixPart, Rows, State, Tape, Var, Vector, Word, vector};
 
-/// The weights of ddlerp, the lerp of RWKV-6. The lerp weights of ddlerp depend on the token.
+/// The weights of ddlerp, RWKV-6's lerp. A lerp weight has a constant part and a part that depends on the token.
 pub struct DdLerp {
     /// The number of channels of z_i, the low-rank vector of one lerp.
     pub rank: usize,
@@ -35,9 +35,9 @@ struct NormDdLerpLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are
-    /// weight, bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the previous token.
-    /// Its pages must have two halves ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
+    /// Records the word `norm_ddlerp_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are weight,
+    /// bias and m_x. The field `mix` of a projection is an index in `lerp.mixes`. `shift` is the state with x̂ of the previous token. Its pages must
+    /// have two halves, for the reason in [`StateSpec::halves`](crate::tape::StateSpec::halves).
     pub fn norm_ddlerp_linear(
         &mut self,
         name: &'static str,

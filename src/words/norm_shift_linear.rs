@@ -20,7 +20,7 @@ pub struct Projection {
     pub mix: usize,
     /// The function that is applied to the product.
     pub activation: Activation,
-    /// The vector that is added to the product, or `None`. `[rows]`
+    /// The vector that is added to the product, `[rows]`, or `None`.
     pub bias: Option<VectorPart>,
 }
 
@@ -30,9 +30,10 @@ struct NormShiftLinear {
 }
 
 impl Tape {
-    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are
-    /// weight and bias, then one vector per mix. In an RMS norm the bias must be zero. A mix is a vector of lerp weights: 0 selects the current token, 1 the previous token. `shift`
-    /// is the state with x̂ of the previous token. Its pages must have two halves ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
+    /// Records the word `norm_shift_linear`. Returns y, which has one row per token and one column per projection. The vectors of `norm` are weight
+    /// and bias, then one vector per mix. In an RMS norm the bias must be zero. A mix is a vector of lerp weights: 0 selects the current token, 1 the
+    /// previous token. `shift` is the state with x̂ of the previous token. Its pages must have two halves
+    /// ([`StateSpec::halves`](crate::tape::StateSpec::halves)).
     pub fn norm_shift_linear(&mut self, name: &'static str, x: Var, norm: Norm, projections: Vec<Projection>, shift: State) -> Var {
         let mix = ShiftMix::new(self, x, norm, shift, Inputs::Dropped);
         let stack = projections_of(self, name, mix.mixed, projections);

@@ -2,10 +2,9 @@
 //!
 //!   Decay (5, 6):  o = S r + bonus   S = S diag(w) + v kᵀ            y = GN(o) ⊙ g
 //!   Delta (7):     S = S diag(w) − (S κ) bᵀ + v kᵀ   o = S r         y = (GN(o) + bonus) ⊙ g
-//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. Some relatives of RWKV have no norm
-//! or no gate. The words compute the vectors
-//! r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps, GPUs compute the recurrence in spans of 16
-//! tokens (`spans.rs`).
+//! Every head has a state S `[value][key]` and takes its tokens in order. GN is the norm of each head, g the gate. Some relatives of RWKV have no
+//! norm or no gate. The words compute the vectors r, w, k, v (and κ, b) and the bonus of each token; their files have the formulas. In long steps,
+//! GPUs compute the recurrence in spans of 16 tokens (`spans.rs`).
 
 use super::moments;
 use super::windows::ALIGN;
@@ -86,8 +85,8 @@ pub fn vars(tape: &mut Tape, rule: StateRule, width: usize, head_size: usize) ->
     [feed, values, tape.scratch("wkv", Rows::Tokens, &[width])]
 }
 
-/// The largest number of columns of a row that a lane of rwkv/wkv keeps in registers on GPUs, for [`StateRule::Decay`]. With 128 columns, the compiler for
-/// Apple's GPUs would keep most of them in memory.
+/// The largest number of state columns that a lane of rwkv/wkv keeps in registers on GPUs, for [`StateRule::Decay`]. With 128 columns, the compiler
+/// for Apple's GPUs would keep most of them in memory.
 const COLUMNS: usize = 64;
 /// The number of state rows per workgroup of rwkv/wkv with the module rwkv/feed: the module's constant LANES.
 const ROWS: usize = 64;
@@ -95,7 +94,7 @@ const ROWS: usize = 64;
 const WINDOW_ROWS: usize = 8;
 /// The largest number of tokens whose vectors rwkv/wkv keeps in workgroup memory.
 const STAGE: usize = 4;
-/// Limit on the bytes of workgroup memory in which rwkv/wkv keeps the vectors of tokens. The vectors of a single token may exceed the limit.
+/// The most workgroup memory, in bytes, in which rwkv/wkv keeps the vectors of tokens. The vectors of a single token may exceed this limit.
 const STAGE_BYTES: usize = 8 << 10;
 
 /// How the recurrence reads the vectors of a token.
@@ -206,8 +205,8 @@ impl Recurrence {
         }
     }
 
-    /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB: several
-    /// tokens with all heads, or one token with several heads.
+    /// Returns dispatches of the recurrence. Each dispatch reads a part of `feed` that fits a window, a uniform binding of 64 KiB. This part has
+    /// several tokens with all heads, or one token with several heads.
     fn windows(&self, cx: &Lowering<'_>) -> Vec<Dispatch> {
         let n_heads = self.n_heads();
         let window = WINDOW_BYTES / 4;
@@ -307,8 +306,8 @@ impl Recurrence {
         host.put_state(self.state, state);
     }
 
-    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. The part of
-    /// a missing norm or gate is left out.
+    /// Computes y = (GN(y) + bonus v) ⊙ gate in place, for head `h` and token `t`. `bonus` is a number, `v` and `y` are `[head_size]`. A missing norm
+    /// or gate is left out.
     #[inline(always)]
     pub fn finish(&self, host: &Host, h: usize, t: usize, bonus: f32, v: &[f32], y: &mut [f32]) {
         let (at, n) = (h * self.head_size, self.head_size);

@@ -1,4 +1,5 @@
-//! Products with inputs that are rounded to eight bits, on GPUs. One dispatch rounds the inputs, and the next ones multiply them.
+//! Products with inputs that are rounded to eight bits, on GPUs. One dispatch rounds the inputs. The following dispatches multiply the rounded
+//! inputs.
 
 use super::shape::Shape;
 use super::stack::{MAX_SEGMENTS, ProductInput, Segment, Stack};
@@ -8,7 +9,7 @@ use crate::tape::{Binding, Dispatch, Lowering, MatrixPiece, Param, PieceSegment,
 /// The number of lanes per workgroup in `shaders/linear/round.wgsl`.
 const LANES: usize = 64;
 
-/// An input of one or more segments.
+/// A range of a row of x that is the input of one or more segments.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Line {
     /// The offset in a row of x, in floats.
@@ -29,7 +30,7 @@ pub struct Rounding<'a> {
     cx: &'a Lowering<'a>,
     /// The number of rows of x.
     n: usize,
-    /// The inputs that are rounded already, and whether their numbers are split into even and odd ones.
+    /// The inputs that are rounded already, and whether linear/round split them (its constant SPLIT). `None` before the first product.
     done: Option<(Vec<Line>, bool)>,
 }
 
@@ -39,8 +40,8 @@ impl<'a> Rounding<'a> {
         Rounding { stack, cx, n, done: None }
     }
 
-    /// Returns the dispatches that round the inputs and multiply a piece. Returns `None` if the product does not round its inputs. `index` is the index of
-    /// the piece.
+    /// Returns the dispatches that round the inputs and multiply a piece. Returns `None` if the product does not round its inputs. `index` is the
+    /// index of the piece.
     pub fn lower(&mut self, index: usize, piece: &MatrixPiece) -> Option<Vec<Dispatch>> {
         let rounded = self.cx.rounded(piece.format, self.n)?;
         let tuning = &self.cx.caps.tuning;
@@ -82,7 +83,7 @@ impl<'a> Rounding<'a> {
         Some(dispatches)
     }
 
-    /// Returns how many of the segments one dispatch computes, and the distinct inputs of these segments: together at most `most` blocks.
+    /// Returns how many of the first segments one dispatch computes, and their distinct inputs. The inputs have at most `most` blocks together.
     fn group(&self, segments: &[(&Segment, &PieceSegment)], most: usize) -> (usize, Vec<Line>) {
         let mut lines: Vec<Line> = Vec::new();
         for (i, (segment, _)) in segments.iter().enumerate() {

@@ -1,8 +1,8 @@
 //! The router of experts, which chooses the experts of each token:
 //!
 //!   x̂ = norm(x)    s = sigmoid(W x̂)    the chosen experts have the n largest s_e + b_e    w_e = f s_e / Σ s over the chosen experts
-//! x is `[T, width]`, W is `[experts, width]`, b has one element per expert, f is a factor. With groups of experts, only the experts of the best groups compete:
-//! those whose two largest s + b have the largest sums. Source: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
+//! x is `[T, width]`, W is `[experts, width]`, b has one element per expert, f is a factor. If experts have groups, only the experts of the best
+//! groups compete. The score of a group is the sum of its two largest s + b. Source: DeepSeek-V3, arXiv 2412.19437, section 2.1.2.
 
 use super::norm::Norm;
 use super::stack::{Segment, Stack, Store, fuses};
@@ -17,7 +17,7 @@ pub struct Router {
     pub n_experts: usize,
     /// The number of experts that a token uses.
     pub n_used: usize,
-    /// The number of groups, which have the same number of experts.
+    /// The number of groups. All groups have equally many experts.
     pub n_groups: usize,
     /// The number of groups whose experts compete.
     pub n_used_groups: usize,
@@ -117,7 +117,7 @@ impl Word for Route {
             grid: row_grid(cx.tokens),
         };
         if fuses(cx) {
-            // The experts read x̂, too.
+            // The first dispatch also stores x̂, because the experts read it, too.
             let input = |is_first: bool| self.norm.input(cx, self.x, is_first.then_some(self.routed.x));
             return self.logits.lower_from(cx, &input).into_iter().chain([choose]).collect();
         }

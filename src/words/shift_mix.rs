@@ -8,7 +8,7 @@ use super::stack::ProductInput;
 use crate::tape::{Binding, Dispatch, Host, Lowering, State, Tape, Var};
 use rayon::prelude::*;
 
-/// With fewer elements of x̂, the host uses one thread.
+/// The host uses one thread if x̂ has fewer elements than this.
 const ALONE: usize = 1 << 13;
 
 /// Norm, token shift and lerps, with their weights and activations.

@@ -2,8 +2,8 @@
 //! on the state, for all spans in parallel. A second dispatch (rwkv/wkv_chain) computes the terms that depend on the state, and the new state. The
 //! second dispatch takes the spans of each run in order.
 //!
-//! Results differ by rounding from the recurrence token by token (rwkv/wkv): sums have another order, and the state is rounded to its storage
-//! format only once per span. The spans of a run begin at the run's first token, so results do not depend on other runs.
+//! Results differ by rounding from the recurrence token by token (rwkv/wkv). Sums have another order, and the state is rounded to its storage format
+//! only once per span. The spans of a run begin at the run's first token, so results do not depend on other runs.
 
 use super::recurrence::{BONUS, Recurrence, StateRule};
 use super::testing;

@@ -2,7 +2,7 @@
 //!
 //! A stack is one matrix in memory, made of several parts. A segment is one part with its own input and output.
 //!
-//! This file chooses a kernel by the adapter's kernel family and the number of tokens, and cuts the stack into pieces that each fit a binding.
+//! This file chooses a kernel by the adapter's kernel family and the number of tokens. It cuts the stack into pieces that each fit a binding.
 
 use super::shape::Shape;
 use crate::quant::Scaling;
@@ -206,13 +206,13 @@ pub fn fuses(cx: &Lowering<'_>) -> bool {
 }
 
 impl Stack {
-    /// Returns the dispatches of the product of `pieces` and the rows of x. `shape` returns the kernel for a piece.
+    /// Returns the dispatches that multiply `pieces` by the rows of x. `shape` returns the kernel for a piece.
     pub(super) fn lower_pieces(&self, cx: &Lowering<'_>, shape: &dyn Fn(&MatrixPiece) -> Shape, pieces: &[MatrixPiece]) -> Vec<Dispatch> {
         pieces.iter().enumerate().flat_map(|(index, piece)| self.lower_piece(cx, &shape(piece), index, piece)).collect()
     }
 
-    /// Returns the dispatches of the product of one piece and the rows of x, one per group of up to [`MAX_SEGMENTS`] segments. `index` is the piece's
-    /// index.
+    /// Returns the dispatches that multiply one piece by the rows of x, one dispatch per group of up to [`MAX_SEGMENTS`] segments. `index` is the
+    /// piece's index.
     pub(super) fn lower_piece(&self, cx: &Lowering<'_>, shape: &Shape, index: usize, piece: &MatrixPiece) -> Vec<Dispatch> {
         let stride = cx.tape.var_spec(self.x).stride() / 4;
         let x_at = |s: &Segment| self.x_at(s, cx.tape, cx.capacity) / 4;
@@ -254,8 +254,8 @@ impl Stack {
         piece.segments.iter().flat_map(|p| self.segments.iter().filter(|s| s.part == p.part).map(move |s| (s, p))).collect()
     }
 
-    /// Returns the dispatch of the product of some segments. `x_at` returns, for a segment, the second argument of the function `begin` in the shader
-    /// module of the input.
+    /// Returns the dispatch that multiplies some segments. For a segment, `x_at` returns the second argument of the function `begin` in the input's
+    /// shader module.
     pub(super) fn dispatch(
         &self,
         cx: &Lowering<'_>,

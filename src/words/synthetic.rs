@@ -38,7 +38,7 @@ fn scale(name: &str, shape: &[usize]) -> (f32, f32) {
         // Tables of RWKV-7b. The norms of queries and keys, in the next line, have large weights, so that scores come near their limit.
         ("weight", [_, _]) if [".k_emb.weight", ".v_emb.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 0.0),
         ("weight", [_]) if [".lnq.weight", ".lnk.weight"].iter().any(|end| name.ends_with(end)) => (0.5, 4.0),
-        // The matrices of a low-rank pair are stored as inputs x outputs, so the number of inputs is the last dimension but one.
+        // The matrices of a low-rank pair are stored as inputs x outputs, so the number of inputs is the second to last dimension.
         ("w1" | "a1" | "v1" | "g1" | "s1" | "k1" | "w2" | "a2" | "v2" | "g2" | "s2" | "k2", [.., fan_in, _]) => matrix(*fan_in),
         ("time_maa_w1" | "time_maa_w2" | "time_decay_w1" | "time_decay_w2", [.., fan_in, _]) => matrix(*fan_in),
         ("w0", _) => (2.0, 0.0),

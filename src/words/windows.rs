@@ -51,8 +51,8 @@ fn in_windows(stack: &Stack, cx: &Lowering<'_>, n: usize) -> Vec<Dispatch> {
     dispatches
 }
 
-/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. This is the largest of these numbers that exceeds neither `n`, rounded up to a power
-/// of two, nor the tokens whose inputs fit one window.
+/// Returns the number of tokens per dispatch: 8, 4, 2 or 1. The number is at most `n` rounded up to a power of two, and the inputs of so many tokens
+/// fit one window.
 fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usize {
     let stride = cx.tape.var_spec(stack.x).stride();
     let width = cx.tape.matrix_spec(stack.matrix).parts[segment.part].units() * crate::quant::PAD;
@@ -60,7 +60,7 @@ fn tokens(stack: &Stack, segment: &Segment, cx: &Lowering<'_>, n: usize) -> usiz
     [8, 4, 2].into_iter().find(|&t| t <= n.next_power_of_two() && fits(t)).unwrap_or(1)
 }
 
-/// Returns the dispatch of the product of one block and `tokens` tokens, beginning at token `t0`.
+/// Returns the dispatch that multiplies one block by the inputs of `tokens` tokens, beginning at token `t0`.
 fn dispatch(stack: &Stack, segment: &Segment, block: &Block, cx: &Lowering<'_>, t0: usize, tokens: usize) -> Dispatch {
     let spec = cx.tape.matrix_spec(stack.matrix);
     let part = &spec.parts[block.part];

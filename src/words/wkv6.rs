@@ -5,8 +5,8 @@
 //! r, k, v, w, g and out are `[T, A]`. T is the number of tokens, A the width of the time mix. u is a weight vector `[A]`, GN the norm of each
 //! head. In RWKV-5 the decay w is a constant. In RWKV-6 a low-rank pair computes w.
 //!
-//! QRWKV-6 has gated linear attention. Its output reads the state after the token, and several heads share a head of k and v, which are then
-//! `[T, heads of keys, head_size]`:
+//! QRWKV-6 has gated linear attention: its output reads the state after the token. Several heads share a head of k and v, which are `[T, heads of
+//! keys, head_size]`:
 //!
 //!   S = S diag(w) + v (k (1 − w))ᵀ   y = scale S r   out = y ⊙ g
 
@@ -87,8 +87,9 @@ impl Tape {
         y
     }
 
-    /// Records gated linear attention, the time mix of QRWKV-6 between the projections and the output matrix. Returns its result, `[tokens, width of the
-    /// time mix]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and `gate`. k and v have one head for `group` heads of r.
+    /// Records gated linear attention, the time mix of QRWKV-6 between the projections and the output matrix. Returns its result, `[tokens, width of
+    /// the time mix]`. `proj` has the columns r, k, v, and the columns whose indices are in `decay` and `gate`. k and v have one head for `group`
+    /// heads of r.
     pub fn wkv_linear(&mut self, proj: Var, spec: WkvLinear) -> Var {
         let WkvLinear { head_size, group, decay: (part, bias, column), gate, state } = spec;
         let width = part.rows;

@@ -17,8 +17,8 @@ use crate::tape::{Binding, Dispatch, Host, Lowering, MatrixPart, Rows, State, Ta
 
 /// Index of the first column of `proj` that is the input of a low-rank matrix. The columns r, k and v come before it.
 const LORA: usize = 3;
-/// Index of the column w in the activation `gates`. The columns a, g and mix follow. A model without a gate does not use the column g, layer 0 not the
-/// column mix.
+/// Index of the column w in the activation `gates`. The columns a, g and mix follow. A model without a gate does not use the column g. Layer 0 does
+/// not use the column mix.
 const W: usize = 0;
 const A: usize = 1;
 const G: usize = 2;

@@ -4,8 +4,8 @@ use super::{Attention, LatentAttention, LimitedAttention};
 use crate::tape::{Rotary, Rows, Run, Step, TOKENS_PER_BLOCK, Tape};
 use crate::words::testing::{BLOCKS, Case};
 
-/// Returns a step with one run per pair in `runs`: the number of tokens that the slot has before the step, and the number of tokens in the step. The
-/// cache blocks of a slot are not adjacent.
+/// Returns a step with one run per pair in `runs`. A pair has two numbers of tokens: how many the slot has before the step, and how many the step
+/// has. The cache blocks of a slot are not adjacent.
 fn step(runs: &[(usize, usize)]) -> Step {
     let mut step = Step::default();
     for &(before, n) in runs {

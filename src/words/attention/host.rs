@@ -1,8 +1,8 @@
 //! Attention on the CPU, with the CPU's vector instructions.
 //!
-//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s − m),
-//! and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result depends neither on other
-//! queries, nor on the number of threads, nor on the instructions.
+//! The keys of a sequence are divided into chunks of 512. For a chunk and a query, the loops compute the largest score m, the sum of the weights e^(s
+//! − m), and the sum of the values with these weights. Then the results of a query's chunks are combined in order. So a result does not depend on
+//! other queries, on the number of threads, or on the instructions.
 
 mod in_keys;
 
@@ -20,7 +20,7 @@ const CHUNK: usize = 8;
 const MOST_ROWS: usize = 16;
 /// The number of queries whose sums stay in registers.
 const ROWS: usize = 4;
-/// How many vectors of keys, and how many vectors of a value's channels, have their sums in registers at a time.
+/// The number of vectors of keys whose sums stay in registers. [`VALUE_VECTORS`] is the same for vectors of a value's channels.
 const KEY_VECTORS: usize = 2;
 const VALUE_VECTORS: usize = 2;
 
@@ -49,7 +49,7 @@ struct Queries {
 
 /// The sums of a chunk for several queries.
 struct AttentionSums {
-    /// The largest score of each query; −∞ if it has read no key.
+    /// The largest score of each query; −∞ if the query has read no key.
     most: Vec<f32>,
     /// The sum of the weights of each query.
     weights: Vec<f32>,
@@ -58,12 +58,12 @@ struct AttentionSums {
 }
 
 impl CachedSequence<'_> {
-    /// Computes the attention of tokens. `q` returns the queries of a token, `[n_heads, head_size]`. Token i reads `before + i + 1` keys. Calls `put(i, head,
-    /// o)` for each token and query head; o is `[width]`.
+    /// Computes the attention of `n` tokens. `q` returns the queries of a token, `[n_heads, head_size]`. Token i reads `before + i + 1` keys. Calls
+    /// `put(i, head, o)` for each token and query head; o is `[width]`.
     pub fn attend<'q>(&self, n: usize, before: usize, q: impl Fn(usize) -> &'q [f32], mut put: impl FnMut(usize, usize, &[f32])) {
         let (size, heads) = (self.of.of.head_size, self.of.of.n_kv_heads);
         let group = self.of.of.n_heads / heads;
-        // A tile has the queries of a few tokens for one head of keys, which read the same keys. A pair is a token and the query's own head.
+        // A tile has queries of a few tokens that read the same head of keys. A pair is a token and a query head.
         let mut tiles: Vec<(usize, Vec<(usize, usize)>)> = Vec::new();
         let tokens = (MOST_ROWS / group).max(1);
         for first in (0..n).step_by(tokens) {
@@ -191,8 +191,8 @@ impl<C: Codes> Body for AddBlocks<'_, C> {
     }
 }
 
-/// Computes the scores of [`ROWS`] queries for all keys of a block. `keys` has the codes of one head, `[head_size, 64]`, and `q` one channel of all queries
-/// after another.
+/// Computes the scores of [`ROWS`] queries for all keys of a block. `keys` has the codes of one head, `[head_size, 64]`. `q` has the queries channel
+/// by channel, `[head_size][ROWS]`.
 #[inline(always)]
 unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores: &mut [Scores]) {
     let bytes = LANES * C::BYTES / PAD;
@@ -219,8 +219,8 @@ unsafe fn scores<V: SimdVector, C: Codes>(keys: &[u8], q: &[[f32; ROWS]], scores
     }
 }
 
-/// Turns the scores s of a query into weights e^(s − m). If `limit` is not 0, s is first replaced by `limit` · tanh(s). m (`most`) is the largest score so
-/// far and `total` the sum of all weights so far; both are updated. Keys from `n_keys` on have the weight 0. Returns the factor by which the sums of
+/// Turns the scores s of a query into weights e^(s − m). If `limit` is not 0, s is first replaced by `limit` · tanh(s). Updates `most`, the largest
+/// score m so far, and `total`, the sum of all weights so far. Keys from `n_keys` on have the weight 0. Returns the factor by which the sums of
 /// earlier blocks must be multiplied.
 #[inline(always)]
 fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: &mut f32) -> f32 {
@@ -249,8 +249,8 @@ fn weigh(scores: &mut Scores, n_keys: usize, limit: f32, most: &mut f32, total: 
     factor
 }
 
-/// Adds the values of the first `n` tokens of a block, with the weights of up to [`ROWS`] queries, to `o`, `[rows, width]`. `values` has the codes of the
-/// tokens, `stride` per token; the codes of the head begin at `at`.
+/// Adds the values of the first `n` tokens of a block, with the weights of up to [`ROWS`] queries, to `o`, `[rows, width]`. `values` has `stride`
+/// codes per token. The head's codes begin at code `at` of a token.
 #[inline(always)]
 unsafe fn add_values<V: SimdVector, C: Codes>(
     values: &[u8],
@@ -262,7 +262,7 @@ unsafe fn add_values<V: SimdVector, C: Codes>(
     width: usize,
 ) {
     let bytes = C::BYTES / PAD;
-    // One weight of all queries after another, so that the loop over tokens reads them together.
+    // Transposes the weights to `[token][query]`, so that the loop over tokens reads the weights of all queries together.
     let mut by_token = [[0f32; ROWS]; TOKENS_PER_BLOCK];
     for (row, weights) in weights.iter().enumerate() {
         by_token.iter_mut().zip(weights.as_flattened()).for_each(|(rows, p)| rows[row] = *p);
@@ -322,7 +322,7 @@ unsafe fn add_channels<V: SimdVector, C: Codes, const N: usize>(
     }
 }
 
-/// Does what [`add_values`] does for the last channels, which are fewer than a vector has.
+/// Does what [`add_values`] does for the last channels, which do not fill a vector.
 #[inline(always)]
 unsafe fn add_tail<V: SimdVector, C: Codes>(
     values: &[u8],
@@ -363,8 +363,8 @@ fn lanes_mut(from: &mut [f32]) -> &mut [f32; LANES] {
     from.first_chunk_mut().expect("a whole vector")
 }
 
-/// Returns e^x for x ≤ 0, 0 below −87, and NaN for NaN. The bits are the same on every CPU: no fused product, no function of the system. There is no branch, so
-/// that the compiler computes sixteen at once.
+/// Returns e^x for x ≤ 0, 0 below −87, and NaN for NaN. The bits are the same on every CPU, because there are no fused products and no calls of
+/// system functions. There is no branch, so the compiler can compute sixteen values at once.
 #[inline(always)]
 fn exp(x: f32) -> f32 {
     /// Adding this number to a number and subtracting it again rounds the number to an integer.

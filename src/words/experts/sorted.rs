@@ -1,6 +1,6 @@
-//! The products of experts for many tokens on GPUs. experts/sort lists the entries of the step by expert: an entry is a token and one of its experts. Then
-//! the kernels of [`Stack`](super::super::stack::Stack) multiply the entries of an expert together. A workgroup computes one tile, some rows of some entries, and
-//! reads the rows once.
+//! The products of experts for many tokens on GPUs. experts/sort lists the entries of the step by expert: an entry is a token and one of its experts.
+//! Then the kernels of [`Stack`](super::super::stack::Stack) multiply the entries of an expert together. A workgroup computes one tile, some rows of
+//! some entries, and reads the rows once.
 
 use super::{Experts, Mode, places};
 use crate::tape::{Binding, Class, Dispatch, Lowering, MatrixPiece, Rows, Tape, Var, row_grid};
@@ -13,7 +13,7 @@ const LEAST: usize = 2;
 pub struct Sorted {
     /// The entries by expert.
     entries: Var,
-    /// The first entry and the first tile of each expert, then the ends of the entries and of the tiles.
+    /// For each expert, the indices of its first entry and of its first tile. The ends of all entries and of all tiles follow.
     starts: Var,
     /// The outputs D_e h. One column per chosen expert.
     outputs: Var,
@@ -72,7 +72,7 @@ impl Experts {
         }
     }
 
-    /// Returns the dispatch of the product of a piece and the entries of its experts.
+    /// Returns the dispatch that multiplies a piece by the inputs of its experts' entries.
     fn tiles(&self, cx: &Lowering<'_>, mode: Mode, shape: &Shape, index: usize, piece: &MatrixPiece) -> Dispatch {
         let matrix = self.matrix(mode);
         let (spec, n_used) = (cx.tape.matrix_spec(matrix), self.n_used(cx.tape));

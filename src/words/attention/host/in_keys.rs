@@ -1,8 +1,8 @@
 //! Attention whose values are the last channels of the keys.
 //!
-//! A block stores its keys channel by channel, with the tokens of a channel next to each other. So a channel of the output is the dot product of two rows:
-//! the weights of the tokens, and the channel of the keys. The weights of all blocks of a chunk are computed first. Then the lanes of a sum are added up
-//! only once per chunk.
+//! A block stores its keys channel by channel, with the tokens of a channel next to each other. So a channel of the output is the dot product of two
+//! rows: the weights of the tokens, and the channel of the keys. The weights of all blocks of a chunk are computed first. Then the lanes of a sum are
+//! added up only once per chunk.
 
 use super::{AttentionSums, CHUNK, CachedSequence, MOST_ROWS, Queries, ROWS, Scores, scores, weigh};
 use crate::quant::PAD;
@@ -64,8 +64,8 @@ impl<C: Codes> Body for AddBlocks<'_, C> {
     }
 }
 
-/// Adds the products of the weights of [`ROWS`] queries and [`CHANNELS`] channels, for the first `n` tokens of a block. `keys` begins with the codes of the
-/// first channel, 64 per channel.
+/// Adds the products of the weights of [`ROWS`] queries and [`CHANNELS`] channels, for the first `n` tokens of a block. `keys` begins with the codes
+/// of the first channel, 64 per channel.
 #[inline(always)]
 unsafe fn add<V: SimdVector, C: Codes>(keys: &[u8], n: usize, weights: &[Scores], sums: &mut [[V; CHANNELS]; ROWS]) {
     let bytes = LANES * C::BYTES / PAD;
@@ -86,7 +86,7 @@ unsafe fn add<V: SimdVector, C: Codes>(keys: &[u8], n: usize, weights: &[Scores]
     }
 }
 
-/// Returns a vector with zeros from lane `n` on: memory after the last token may hold anything, also NaN.
+/// Returns a vector with zeros from lane `n` on. Memory after the last token may hold NaN, which a weight of 0 would not remove from a sum.
 #[inline(always)]
 unsafe fn first_lanes<V: SimdVector>(from: V, n: usize) -> V {
     let mut all = [0f32; LANES];

@@ -25,7 +25,7 @@ fn made(of: Attention, (tiles, value_size): (usize, usize), limit: f32, in_keys:
     let qkv = tape.var("qkv", Rows::Tokens, &[8, 8, 8]);
     let [keys, values] = tape.key_and_value("att", (of.n_kv_heads, of.head_size), (of.n_kv_heads * tiles, value_size));
     let n_blocks = N_KEYS.div_ceil(TOKENS_PER_BLOCK);
-    // Not in the order of the tokens.
+    // The blocks are not in the order of the tokens.
     let blocks: Vec<u32> = (0..n_blocks as u32).map(|i| (i * 5 + 3) % n_blocks as u32).collect();
     let caches = [keys, values].map(|cache| {
         let spec = tape.cache_spec(cache);
@@ -70,7 +70,7 @@ impl Made {
         all
     }
 
-    /// Does the same with plain loops in f64.
+    /// Returns the same outputs as [`Made::attend`], computed with plain loops in f64.
     fn plain(&self, before: usize, n: usize, float: Float) -> Vec<f64> {
         let Attention { n_heads, n_kv_heads, head_size, .. } = self.of.of;
         let width = self.of.tiles * self.of.value_size;
