@@ -1,10 +1,10 @@
 //! Files of `assets/` that are compiled in: the model of the small world with its golden logits, and first prompts of chats.
 
-/// The embedded model, which knows a small world of stories, sums, colours and animals: an RWKV-7 with 2 million parameters. A safetensors file.
+/// The embedded model as a safetensors file: an RWKV-7 with 2 million parameters, which knows a small world of stories, sums, colours and animals.
 #[cfg(feature = "embedded-model")]
 pub static MODEL: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/models/small-world.safetensors"));
 
-/// The golden logits and greedy tokens of [`MODEL`], made with the official RWKV code. A safetensors file.
+/// The golden logits and greedy tokens of [`MODEL`] as a safetensors file, made with the official RWKV code.
 #[cfg(feature = "embedded-model")]
 pub static GOLDEN: &[u8] = include_bytes!(concat!(env!("CARGO_MANIFEST_DIR"), "/assets/golden/small-world.golden.safetensors"));
 
@@ -19,5 +19,5 @@ pub const PROMPTS: [(&str, &str); 6] = [
     ("Japanese-2", include_str!("../assets/prompts/Japanese-2.toml")),
 ];
 
-/// Two people who talk, in English.
+/// The text of the prompt file `English-2`: a conversation of two people in English.
 pub const ENGLISH_2: &str = include_str!("../assets/prompts/English-2.toml");

@@ -1,7 +1,7 @@
 //! Files that models are read from: files on disk, or files that the caller hands over ([`Files`]), as a page in a browser does.
 //!
-//! Files of a caller have paths in a folder of their own, such as `wingbeat:1/name`. So the readers of checkpoints, vocabularies and chat templates
-//! take paths in both cases.
+//! Each [`Files`] has a folder of its own, such as `wingbeat:1/model`, and its files have paths in this folder. So the readers of checkpoints,
+//! vocabularies and chat templates take paths in both cases.
 
 #![allow(clippy::single_range_in_vec_init, reason = "lists of ranges may have one range")]
 
@@ -38,12 +38,12 @@ pub(crate) enum Handed {
 
 /// A file that is read by ranges, with some of its bytes in memory.
 pub(crate) struct RangedFile {
-    /// The bytes that hold the header of a checkpoint.
+    /// The bytes in memory, such as the header of a checkpoint.
     pub parts: Parts,
     reader: Arc<dyn ReadRanges>,
 }
 
-/// Some bytes of a file.
+/// The bytes of a file that are in memory.
 pub(crate) struct Parts {
     /// The number of bytes of the file.
     pub size: u64,
@@ -51,7 +51,7 @@ pub(crate) struct Parts {
     runs: BTreeMap<u64, Vec<u8>>,
 }
 
-/// Ranges with fewer bytes between them are read as one.
+/// Two ranges are read as one range if at most this many bytes are between them.
 const GAP_BYTES: u64 = 64 << 10;
 
 /// Joins ranges that are close to each other. Returns the joined ranges in order.
@@ -91,7 +91,7 @@ impl Parts {
         joined(missing.map(|range| range.start + self.from(range.start).map_or(0, <[u8]>::len) as u64..range.end).collect())
     }
 
-    /// Adds bytes. Bytes that follow a run become a part of it.
+    /// Adds the bytes at the position `start` of the file. Extends the run that ends at `start`, or begins a new run.
     fn insert(&mut self, start: u64, bytes: Vec<u8>) {
         match self.runs.range_mut(..start).next_back().filter(|(at, run)| *at + run.len() as u64 == start) {
             Some((_, run)) => run.extend(bytes),
@@ -101,10 +101,10 @@ impl Parts {
 }
 
 impl RangedFile {
-    /// Reads ranges of bytes, and checks that each has its length.
+    /// Reads ranges of bytes. Returns the bytes of each range, in the order of `ranges`.
     ///
     /// # Errors
-    /// `File` if a range is outside of the file, cannot be read, or came with another length.
+    /// `File` if a range is outside of the file or cannot be read, or if the reader returns too few or too many bytes.
     pub async fn read(&self, ranges: Vec<Range<u64>>) -> Result<Vec<Vec<u8>>> {
         read_checked(self.reader.as_ref(), self.parts.size, ranges).await
     }
@@ -127,8 +127,8 @@ async fn read_checked(reader: &dyn ReadRanges, size: u64, ranges: Vec<Range<u64>
     }
 }
 
-/// Files that the caller hands over in place of files on disk. Clones share the files. The files exist until the last clone is dropped; a model that
-/// was loaded from them has a clone.
+/// Files that the caller hands over in place of files on disk. Clones share the files, which exist until the last clone is dropped. A model that was
+/// loaded from these files has a clone.
 #[derive(Clone)]
 pub struct Files(Arc<Mount>);
 
@@ -136,14 +136,14 @@ struct Mount {
     folder: PathBuf,
 }
 
-/// A file before [`Files::fetch_heads`] has read it, or after.
+/// A file of a caller. A file that is read by ranges is `Waiting` until [`Files::fetch_heads`] has read its header.
 enum MountedFile {
     Ready(Handed),
     Waiting { size: u64, reader: Arc<dyn ReadRanges> },
 }
 
-/// Returns which ranges of a file must be in memory. The arguments are the file's name and the bytes that are in memory already. `None` leaves the
-/// file out.
+/// A function that returns which ranges of a file must be in memory, or `None` to remove the file from its folder. The arguments are the file's name
+/// and the bytes that are in memory already.
 pub(crate) type Needed<'a> = &'a (dyn Fn(&str, &Parts) -> Result<Option<Vec<Range<u64>>>> + Sync);
 
 type Mounts = BTreeMap<PathBuf, BTreeMap<String, MountedFile>>;
@@ -165,7 +165,8 @@ impl Drop for Mount {
 }
 
 impl Files {
-    /// Creates an empty folder. `name` is its name in messages, and the model's name if the folder holds several files of one model.
+    /// Creates an empty folder. `name` is the folder's name in messages, and the model's name if the folder holds several files of one model. An
+    /// empty name becomes `model`.
     pub fn new(name: &str) -> Files {
         let name = name.replace(['/', '\\'], "-");
         let id = N_MOUNTS.fetch_add(1, Ordering::Relaxed);
@@ -177,7 +178,7 @@ impl Files {
     /// Adds a file whose bytes are in memory.
     ///
     /// # Errors
-    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    /// `Usage` if the name is not a plain file name, or if the folder already has a file of this name.
     pub fn add(&self, name: &str, bytes: impl Into<Vec<u8>>) -> Result<()> {
         self.insert(name, MountedFile::Ready(Handed::Whole(Arc::new(bytes.into()))))
     }
@@ -185,7 +186,7 @@ impl Files {
     /// Adds a file of `size` bytes that is read by ranges.
     ///
     /// # Errors
-    /// `Usage` if the name is not a plain file name, or if the folder has such a file.
+    /// `Usage` if the name is not a plain file name, or if the folder already has a file of this name.
     pub fn add_ranged(&self, name: &str, size: u64, reader: Arc<dyn ReadRanges>) -> Result<()> {
         self.insert(name, MountedFile::Waiting { size, reader })
     }
@@ -213,7 +214,7 @@ impl Files {
     }
 
     /// Reads the header of every file that is read by ranges. `needed(name, parts)` returns the ranges that must be in memory. After each read,
-    /// `needed` is called again, until all its ranges are in memory. `None` leaves the file out.
+    /// `needed` is called again, until all its ranges are in memory. If `needed` returns `None`, the file is removed from the folder.
     pub(crate) async fn fetch_heads(&self, needed: Needed<'_>) -> Result<()> {
         let waiting = |entry: &MountedFile| match entry {
             MountedFile::Waiting { size, reader } => Some((*size, reader.clone())),
@@ -256,7 +257,7 @@ impl std::fmt::Debug for Files {
     }
 }
 
-/// Returns whether a path names a file or a folder that a caller handed over.
+/// Returns whether a path begins as the paths of callers' files and folders do. The file or folder may be missing.
 pub(crate) fn is_handed(path: &Path) -> bool {
     path.to_str().is_some_and(|path| path.starts_with(SCHEME))
 }
@@ -264,7 +265,7 @@ pub(crate) fn is_handed(path: &Path) -> bool {
 /// Returns a file that a caller handed over, or `None` if the path belongs to the disk.
 ///
 /// # Errors
-/// `File` if the caller handed over no such file.
+/// `NotFound` if the caller handed over no such file, or if [`Files::fetch_heads`] has not read the file's header yet.
 pub(crate) fn handed(path: &Path) -> Option<io::Result<Handed>> {
     if !is_handed(path) {
         return None;

@@ -24,8 +24,8 @@
 //! # fn main() {}
 //! ```
 //!
-//! Four names make a program: a [`Model`] is loaded once, an [`Engine`] runs it, a [`Request`] says what to generate, and [`Event`]s bring the text. A
-//! [`Completion`] is a whole text, and a [`Generation`] its events.
+//! Four names make a program: a [`Model`] is loaded once, an [`Engine`] runs the model, a [`Request`] says what to generate, and [`Event`]s bring the
+//! text. A [`Generation`] yields the events of one request, and a [`Completion`] is the whole text.
 //!
 //! # Modules
 //!
@@ -133,7 +133,8 @@
 //!
 //! # Features
 //!
-//! * `embedded-model` (default) adds the model of the small world with its vocabulary, the vocabulary of the tests' tiny models, and the World vocabulary.
+//! * `embedded-model` (default) adds the model of the small world with its vocabulary, the vocabulary of the tests' tiny models, and the World
+//!   vocabulary.
 //! * `grammar` (default) adds grammars and JSON schemas.
 //!
 //! The program `wingbeat` is the crate `wingbeat-cli`, and its HTTP server the crate `wingbeat-server`.

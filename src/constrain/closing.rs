@@ -26,8 +26,8 @@ const ALIKE: usize = 2;
 /// Added to the rank of a byte that occurs only within longer tokens, so that the search tries it later.
 const WITHIN: usize = 5;
 
-/// The maximum number of bytes that are dropped from the beginning of a known ending if the next token already contains them, such as the rest of a
-/// number.
+/// The maximum number of bytes that are dropped from the beginning of a known ending. The next token may already contain these bytes, such as the
+/// rest of a number.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that complete the text.
@@ -38,7 +38,7 @@ pub struct Closer {
     vocab: TokEnv,
     order: Arc<ByteOrder>,
     ending: Arc<ClosingText>,
-    /// The id for which [`Closer::fits`] returned true last, and the bytes that complete the text after this id is appended.
+    /// The id for which [`Closer::fits`] returned true last, and the ending of the text after this id.
     next: Option<(u32, Arc<ClosingText>)>,
 }
 

@@ -60,8 +60,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. Parts inside a lexeme and parts that `root` does not reach are no
-    /// lexemes.
+    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. A part inside a lexeme is no lexeme itself, and neither is a part
+    /// that `root` does not reach.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);

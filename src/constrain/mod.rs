@@ -91,18 +91,18 @@ pub trait Constraint: Send {
         None
     }
 
-    /// Returns the bytes that must come next, whatever tokens spell them. Returns no bytes if there is a choice, or if this is unknown. Only guesses of
-    /// the next tokens use the result.
+    /// Returns the bytes that must come next, whatever tokens spell these bytes. Returns no bytes if there is a choice, or if the constraint does not
+    /// know. Only speculation uses the result, to guess the next tokens.
     fn forced(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if this is unknown.
+    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if the constraint does not know.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true
     }
 
-    /// Returns whether the constraint says when a text is complete. If not, the text only avoids some tokens, and
+    /// Returns whether the constraint determines when a text is complete. If not, the constraint only excludes tokens, and
     /// [`Text::complete`](crate::low_level::session::Text::complete) is `None`.
     fn has_rules(&self) -> bool {
         true

@@ -1,5 +1,5 @@
-//! The sampler's arithmetic: integers, so that the host and every GPU compute the same bits and choose the same token. Floats would differ by rounding
-//! mode, fused multiply-adds and order. They are used only to convert logits and settings to integers.
+//! The sampler's arithmetic: integers, so that the host and every GPU compute the same bits and choose the same token. Floats would differ by
+//! rounding mode, fused multiply-adds and order. They are used only to convert logits and settings to integers.
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 

@@ -97,8 +97,8 @@ impl Jinja {
         self.source.contains(text)
     }
 
-    /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
-    /// special token of the template, as in transformers.
+    /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without an escaper, a special token's text in a message looks
+    /// like a special token of the template, as in transformers.
     fn filled(&self, mut variables: Value, escaper: Option<&TokenEscaper>) -> Result<String> {
         if let Some(escaper) = escaper {
             escaper.hide_variables(&mut variables);

@@ -41,7 +41,7 @@ pub struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Makes a writer for an answer that ends before the first stop text. The prompt already contains `opening`, the beginning of the answer.
+    /// Makes a writer for an answer. The first stop text ends the answer. The prompt already contains `opening`, the beginning of the answer.
     pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> SegmentWriter {
         let mut writer = SegmentWriter {
             vocab: vocab.clone(),
