@@ -1,4 +1,4 @@
-//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders; Rust decides which of them run,
+//! RWKV and GLM-4 inference on any GPU, through WebGPU. The layers of a model run as WGSL compute shaders. Rust decides which shaders run,
 //! and in which order.
 //!
 //! A model is recorded as a *tape*: a short list of *words* (fused operations). An *executor* runs the tape on a GPU or on the CPU. Every
@@ -39,7 +39,7 @@
 //! | [`error`] | the error type, with a kind for each cause |
 //! | [`low_level`] | sessions and samplers, checkpoints, words and kernels, executors, formats: documented, but names may change in any version |
 //!
-//! `docs/library.md` shows the types that programs use, on one page. Modules form layers and import only from lower ones, which a test
+//! `docs/library.md` shows the types that programs use, on one page. Modules form layers. A module imports only from lower layers, which a test
 //! checks.
 //!
 //! # Common calls

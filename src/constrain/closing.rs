@@ -204,9 +204,9 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
             text.extend_from_slice(known);
             return Some(text);
         }
-        // For each set of allowed bytes, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
-        // cyclically. So the search gives up a choice that does not end the text, while a choice that does has enough steps to close all open strings
-        // and brackets.
+        // For each set of allowed bytes, the search takes the first choice 16 times, then the second choice 32 times, the third 64 times and so on,
+        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close all open
+        // strings and brackets.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -218,8 +218,8 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
 
 /// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
 struct ByteOrder {
-    /// For each byte: `Alone` if a token consists of this byte alone, `Within` if only longer tokens contain the byte, `Nowhere` if no token
-    /// contains the byte.
+    /// Where the vocabulary has each byte. `Alone` means that a token consists of this byte alone. `Within` means that only longer tokens contain the
+    /// byte. `Nowhere` means that no token contains the byte.
     found: [BytePlace; 256],
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// If more tokens than this are allowed, the search for forced bytes is skipped: a forced byte usually leaves only the few tokens that begin with it.
+/// If more tokens than this are allowed, the search for forced bytes is skipped. A forced byte usually leaves only a few tokens, which begin with it.
 const MOST_FORCED: u32 = 64;
 
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.

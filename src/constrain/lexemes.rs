@@ -4,9 +4,9 @@
 //! is any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the final e, too.
 //!
 //! So a part becomes a lexeme only if the grammar still matches the same texts. The test takes a lexeme L and every lexeme S (L itself included),
-//! with the bytes that may follow S in the grammar. L fails if a match of S, followed by such a byte, is the beginning of a match of L: the lexer
-//! would continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's UTF-8
-//! begins with another character's UTF-8.
+//! with the bytes that may follow S in the grammar. L fails if a match of S, followed by one of these bytes, is the beginning of a match of L. The
+//! lexer would continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's
+//! UTF-8 begins with another character's UTF-8.
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 

@@ -147,8 +147,8 @@ const DRAWS: usize = 4;
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the text could not be completed again
-    /// within the token limit.
+    /// The chosen token. `None` if the text must end here: the text is complete, and no drawn token lets the text be completed again within the token
+    /// limit.
     pub token: Option<u32>,
     /// `true` if the first drawn token was not used, because the text could not have been completed after it within the token limit.
     pub is_closing: bool,

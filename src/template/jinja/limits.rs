@@ -130,7 +130,7 @@ impl RenderLimits {
                 size.bytes += n * NUMBER;
                 ENTRY
             }
-            // Plain values are macros with their closures, and loop objects. A loop object in a namespace could contain this namespace.
+            // Plain values are macros with their closures, and loop objects. A loop object in a namespace could contain this namespace: a cycle.
             ValueKind::Plain if depth > 0 && type_name(value).contains("loop_object") => {
                 return Err(limit("the template stores a loop in another value"));
             }
