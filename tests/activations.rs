@@ -1,4 +1,4 @@
-//! Tests activations that are rounded to 8 bits: where they are rounded, what they cost, and that texts do not depend on the batch.
+//! Tests activations that are rounded to 8 bits: which products round, how much quality is lost, and that texts do not depend on the batch.
 
 use crate::support::{Tiny, adapter, caps, golden, goldens, nmse, options, read};
 use std::sync::Arc;

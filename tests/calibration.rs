@@ -176,7 +176,7 @@ fn a_calibration_of_another_model_is_refused() {
         wrong.contains("expected 512 columns") && wrong.contains("found 128") && wrong.contains("blk.0.channel_mix_value.weight"),
         "{wrong}"
     );
-    // A file may name some matrices only, and may say that nothing has reached a matrix.
+    // A file may leave out matrices, and may have zeros for a matrix that no token has reached.
     assert_eq!(error(sums("blk.0.channel_mix_value.weight", 512)), None);
     let zeros = ColumnSums { squares: vec![0.0; 512], counts: vec![1.0] };
     assert_eq!(error(Arc::new(Calibration::new([("blk.0.channel_mix_value.weight".to_string(), zeros)]).unwrap())), None);

@@ -118,7 +118,7 @@ fn files_of_version_1_are_read_and_newer_ones_are_not_called_damaged() {
     let old = with("1", None);
     assert!(again(&model, &load(&old).unwrap()) == sound);
     check_state_file(&old).unwrap();
-    // Without a checksum, infinity and NaN still show.
+    // Without a checksum, infinity and NaN are still found.
     let mut nan = old.clone();
     let at = nan.len() - data.len() + header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
     nan[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());

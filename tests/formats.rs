@@ -20,7 +20,7 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
 
 /// Sizes that are no multiples of 8 or 64: the padding must not change results.
 const ROWS: usize = 71;
-/// The width is no multiple of a block of 256 weights, but has more than one.
+/// A width of more than one block of 256 weights, which is no multiple of a block.
 const WIDTH: usize = 344;
 
 /// Returns a tape that computes y += W x, and the activations x and y. If `is_sparse` is true, x is declared to be mostly zeros, so a device may

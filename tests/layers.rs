@@ -165,7 +165,7 @@ fn only_the_program_names_flags() {
 
 /// Calls that block a thread, and a clock that browsers do not have.
 const NOT_IN_A_BROWSER: [&str; 3] = ["pollster::", "_blocking(", "std::time::Instant"];
-/// Finds calls that wait, also where the tests in web/test, which Chromium runs, do not reach them.
+/// Finds calls that do not work in browsers. Chromium runs the tests of web/test, but these tests do not reach every call.
 #[test]
 fn one_module_waits() {
     let mut wrong = Vec::new();

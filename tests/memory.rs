@@ -69,7 +69,7 @@ fn note(size: usize) {
     WATCHED.set(true);
 }
 
-/// Returns the recorded allocations whose innermost function outside the standard library is a function of wingbeat.
+/// Returns the recorded allocations that wingbeat's own code makes. Leaves out allocations inside wgpu, naga and parking_lot.
 fn ours() -> Vec<String> {
     let name_of = |ip: &usize| {
         let mut found = String::new();

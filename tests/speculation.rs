@@ -105,7 +105,7 @@ fn case(i: usize, model: &Model) -> Case {
     }
 }
 
-/// Log-probabilities at one token: the token, and the bits of its and the most likely tokens' values.
+/// Log-probabilities at one token: the token, the bits of its log-probability, and the most likely tokens with the bits of theirs.
 type Bits = (u32, u32, Vec<(u32, u32)>);
 
 fn bits(of: &Logprobs) -> Bits {

@@ -218,8 +218,8 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
 
 /// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
 struct ByteOrder {
-    /// Where the vocabulary has each byte. `Alone` means that a token consists of this byte alone. `Within` means that only longer tokens contain the
-    /// byte. `Nowhere` means that no token contains the byte.
+    /// Says for each byte how tokens contain the byte. `Alone` means that a token consists of this byte alone. `Within` means that only longer
+    /// tokens contain the byte. `Nowhere` means that no token contains the byte.
     found: [BytePlace; 256],
 }
 

@@ -123,7 +123,7 @@ fn limits() -> ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // a row holds the alternatives at one place of the text, and other items; llguidance compares each new item with all items of its row
+        // a row holds the parser's items at one place of the text, such as alternatives; llguidance compares each new item with all items of the row
         max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()

@@ -78,7 +78,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that must be split: the lexer could continue them where the grammar ends another lexeme.
+    /// Returns the lexemes that must be split, because the lexer could continue such a lexeme where the grammar ends another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);

@@ -97,7 +97,8 @@ pub trait Constraint: Send {
         Vec::new()
     }
 
-    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if the constraint does not know.
+    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if the constraint
+    /// does not know.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true
     }
@@ -156,9 +157,9 @@ pub struct Drawn {
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the constraint can still do so after the chosen
-/// token. `logits` has one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text. `draw` draws a
-/// token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it can still do so after the chosen token, unless a
+/// ban prevents this. `logits` has one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text.
+/// `draw` draws a token from logits.
 ///
 /// # Errors
 /// The error of the first call of `draw`. Errors of later calls are not returned.

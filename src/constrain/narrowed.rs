@@ -52,7 +52,7 @@ impl Narrowing {
         Narrowing { may_end, ..self }
     }
 
-    /// Forbids texts, none of them empty, however the tokens of `vocab` spell them.
+    /// Forbids the texts `words`, however the tokens of `vocab` spell them. Panics if one of the texts is empty.
     pub fn without(mut self, words: &[String], vocab: &Vocab) -> Narrowing {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let mut bits = self.ids.to_vec();

@@ -154,7 +154,7 @@ impl GrammarParts {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![ByteSet::default(); n]);
         let users = self.users();
-        // for each sequence: the number of parts that may match no text, as far as is known yet, and the number of leading parts that may be empty
+        // for each sequence: the number of parts whose `has_text` is false so far, and the number of leading parts that are nullable
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);

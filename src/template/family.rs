@@ -66,8 +66,8 @@ impl Family {
         self.prefix().iter().chain(self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the id that the family's published code chooses if a logit is NaN or infinite, such as GLM-4's newline. Returns `None` if the published
-    /// code has no such id.
+    /// Returns the id that the family's published code chooses if a logit is NaN or infinite, such as GLM-4's newline. Returns `None` if the
+    /// published code has no such id.
     pub fn guard(self) -> Option<u32> {
         match self {
             Family::Glm4 | Family::GlmEdge => Some(198),

@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
-// `metered.rs` inserts the filters below before or after instructions of a template. The names begin with a zero byte, so that no template uses them
-// by accident.
+// `metered.rs` inserts these filters before or after instructions of a template. Their names begin with a zero byte, so that no template uses them by
+// accident.
 /// Inserted after each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory
 /// without inner values.
 pub const MADE: &str = "\0made";

@@ -87,8 +87,8 @@ fn hugging_face(messages: &[Message], family: Family) -> Vec<Value> {
     all
 }
 
-/// Adds a call to the last message if it is an answer, otherwise to a new answer. The content of an answer without text is an empty text: most templates
-/// would write `null` as the word `None`.
+/// Adds a call to the last message if it is an answer, otherwise to a new answer. The content of an answer without text is an empty text: most
+/// templates would write `null` as the word `None`.
 fn add_call(all: &mut Vec<Value>, call: Value) {
     if all.last().is_none_or(|last| last["role"] != Role::Assistant.name()) {
         all.push(json!({"role": Role::Assistant.name(), "content": ""}));

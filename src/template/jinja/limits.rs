@@ -74,8 +74,8 @@ impl RenderLimits {
         }
     }
 
-    /// Checks a new value, counts its memory and returns the value. `is_copy` is true if all inner values are new, too, so that their memory counts. A
-    /// lazy iterable becomes a list, so that its elements are made only once.
+    /// Checks a new value, counts its memory and returns the value. `is_copy` is true if all inner values are new, too, so that their memory
+    /// counts. A lazy iterable becomes a list, so that its elements are made only once.
     pub fn made(&self, value: Value, is_copy: bool) -> Result<Value, Error> {
         self.in_time()?;
         let value = if value.kind() == ValueKind::Iterable && value.downcast_object_ref::<Range>().is_none() {
