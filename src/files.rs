@@ -165,7 +165,8 @@ impl Drop for Mount {
 }
 
 impl Files {
-    /// Creates an empty folder named `name`. Messages show this name. If the folder holds several files of one model, the model has this name, too.
+    /// Creates an empty folder. `name` is the folder's name in messages, and the model's name if the folder holds several files of one model. An
+    /// empty name becomes `model`.
     pub fn new(name: &str) -> Files {
         let name = name.replace(['/', '\\'], "-");
         let id = N_MOUNTS.fetch_add(1, Ordering::Relaxed);

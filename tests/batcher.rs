@@ -291,7 +291,7 @@ fn a_context_limits_a_text_and_a_longer_prompt_is_refused() {
     }
 }
 
-/// A step that samples on the device does not note that a prompt has been read. A job that saves its state needs this note.
+/// A step that samples on the device does not record that the prompt has been prefilled. A job that saves its state needs this record.
 #[test]
 fn a_prompt_of_one_token_ends_with_its_state() {
     if !draws_ahead("batcher::a_prompt_of_one_token_ends_with_its_state") {

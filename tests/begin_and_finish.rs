@@ -13,7 +13,7 @@ use wingbeat::low_level::sample::{Sampler, Sampling};
 use wingbeat::low_level::session::{Batcher, Done, Limits, Model, Options, Session, Snapshot, Text, TextId, TextSpec, TokenEvent};
 use wingbeat::low_level::tape::{Caps, Class};
 
-/// Returns three models: one on the null device, the tiny RWKV-7 on the CPU, and the tiny RWKV-7 with GPU kernels on the first adapter.
+/// Returns a model on the null device, and the tiny RWKV-7 on the CPU. With an adapter, also returns the tiny RWKV-7 with GPU kernels.
 fn models(folder: &std::path::Path) -> Vec<(&'static str, Model)> {
     let mut models = vec![("null", null::model(folder))];
     for device in devices() {

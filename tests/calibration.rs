@@ -1,4 +1,4 @@
-//! Tests the importance of columns: what is measured, where it goes, and that it lowers the loss.
+//! Tests the importance of columns: how it is measured, that files and models use it alike, and that it lowers the loss of quantised weights.
 
 use crate::support::{Tiny, golden, goldens, options, root, tiny};
 use std::collections::BTreeSet;
@@ -68,7 +68,7 @@ fn every_matrix_of_a_gguf_file_is_measured() {
         let file = std::fs::read(&out).unwrap();
         let names: BTreeSet<&str> = found.names().collect();
         assert!(names.len() > 20 && names.contains("output.weight") && !names.contains("token_embd.weight"), "{names:?}");
-        // The file's header has a name after the name's length.
+        // The file's header has each name directly after the name's length.
         let is_listed = |name: &str| {
             let text = [&(name.len() as u64).to_le_bytes()[..], name.as_bytes()].concat();
             file.windows(text.len()).any(|window| window == text)
@@ -85,7 +85,7 @@ fn checkpoint(tiny: &Tiny) -> Checkpoint {
     Checkpoint::open(&tiny.path()).unwrap()
 }
 
-/// The text of the calibration is not the text of the comparison.
+/// Compares the losses on text that the calibration has not seen.
 #[test]
 fn calibrated_weights_lose_less() {
     let text = Vocab::tiny().encode(&std::fs::read(root().join("tests/ruth.txt")).unwrap()).unwrap();
@@ -107,7 +107,7 @@ fn calibrated_weights_lose_less() {
     }
 }
 
-/// A file that is written with an importance has the weights of a model that is loaded with it: in both layouts, also with padded heads.
+/// A file that is written with an importance has the same weights as a model that is loaded with this importance. Tests safetensors and GGUF files.
 #[test]
 fn files_and_models_have_the_same_calibrated_weights() {
     let folder = tempfile::tempdir().unwrap();
@@ -132,7 +132,8 @@ fn files_and_models_have_the_same_calibrated_weights() {
         let what = Conversion { calibration: Some(&calibration), dtype: Some(DType::F32), ..Conversion::default() };
         let coded = folder.path().join("coded.safetensors");
         convert_coded(&input, &coded, &plan, &what, &mut |_, _| ()).unwrap();
-        // Matrices with padded heads are floats in such a file.
+        // This model has padded heads. The files store such matrices as floats, so its logits differ from those of the model that is quantised at
+        // load time.
         if !path.ends_with("glm-heads-12") {
             assert!(logits(&coded, None, None) == expected, "{}", path.display());
         }
@@ -175,7 +176,7 @@ fn a_calibration_of_another_model_is_refused() {
         wrong.contains("expected 512 columns") && wrong.contains("found 128") && wrong.contains("blk.0.channel_mix_value.weight"),
         "{wrong}"
     );
-    // A file may name some matrices only, and may say that nothing has reached a matrix.
+    // A file may leave out matrices, and may have zeros for a matrix that no token has reached.
     assert_eq!(error(sums("blk.0.channel_mix_value.weight", 512)), None);
     let zeros = ColumnSums { squares: vec![0.0; 512], counts: vec![1.0] };
     assert_eq!(error(Arc::new(Calibration::new([("blk.0.channel_mix_value.weight".to_string(), zeros)]).unwrap())), None);
@@ -200,7 +201,8 @@ fn names_of_fused_and_tied_tensors_are_found() {
     assert!(logits(own) == logits(renamed));
 }
 
-/// The experts of a layer are one stack in the file. An expert that no token has used has zeros there, and is encoded as without an importance.
+/// The experts of a layer are one stack in the file. An expert that no token has used has zeros in the stack, and is encoded as without an
+/// importance.
 #[test]
 fn experts_without_tokens_have_no_importance() {
     let path = root().join("tests/models/flash");
@@ -273,7 +275,7 @@ fn measuring_needs_the_cpu_and_a_text() {
     assert!(refused(&mut session, &[5, 6, 7]).contains("on the CPU, with all layers on one device"));
 }
 
-/// A plan with one tensor quantises this tensor as the whole plan does.
+/// A plan that is limited to one tensor quantises this tensor as the whole plan does.
 #[test]
 fn a_plan_may_quantise_one_tensor() {
     let of = |plan: wingbeat::QuantPlan| tiny(&Options { quant: Some(plan), ..options("cpu") }).quantised_tensors();

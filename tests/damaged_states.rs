@@ -1,5 +1,5 @@
-//! Tests that damaged state files are found: by a session, the prefix cache and the named states of an engine. No text continues from a damaged state,
-//! and no error lasts.
+//! Tests that a session, the prefix cache and the named states of an engine find damaged state files. No text continues from a damaged state, and an
+//! engine works again after it has found one.
 
 use crate::support::damage::{attempts, damaged};
 use crate::support::{goldens, options, tiny};
@@ -23,7 +23,7 @@ fn file(model: &Model, tokens: &[u32]) -> Vec<u8> {
     session.snapshot(slot).unwrap().bytes(model, extras).unwrap()
 }
 
-/// Returns the file of a loaded state.
+/// Returns the bytes of a new state file, written from a loaded state.
 fn again(model: &Model, (snapshot, loaded): &(Snapshot, LoadedState)) -> Vec<u8> {
     let LoadedState { tokens, sampler, pending, .. } = loaded;
     let extras = StateExtras { tokens: tokens.as_deref(), sampler: sampler.as_ref(), pending, metadata: &[] };
@@ -50,7 +50,7 @@ fn a_damaged_file_is_refused_or_has_the_same_state() {
                     assert!(e.hint.is_some() && !e.to_string().contains('\n'), "{} {seed}: {e}", golden.name);
                 }
             }
-            // Reads less of the file, so it can miss damage, but it must not panic.
+            // `saved_tokens` reads less of the file, so it can miss damage. It must not panic.
             let _ = saved_tokens(&path);
         }
     }
@@ -118,7 +118,7 @@ fn files_of_version_1_are_read_and_newer_ones_are_not_called_damaged() {
     let old = with("1", None);
     assert!(again(&model, &load(&old).unwrap()) == sound);
     check_state_file(&old).unwrap();
-    // Without a checksum, infinity and NaN still show.
+    // Without a checksum, infinity and NaN are still found.
     let mut nan = old.clone();
     let at = nan.len() - data.len() + header["blocks.0.att.wkv"]["data_offsets"][0].as_u64().unwrap() as usize;
     nan[at..at + 4].copy_from_slice(&f32::NAN.to_le_bytes());
@@ -129,7 +129,7 @@ fn files_of_version_1_are_read_and_newer_ones_are_not_called_damaged() {
         let e = load(&file).err().unwrap();
         assert!(is_damaged(&e) && is_damaged(&check_state_file(&file).unwrap_err()), "{e}");
     }
-    // A newer wingbeat wrote the file. It stays where it is.
+    // A file of a newer version is refused, but does not count as damaged.
     let newer = with("3", Some(documented_checksum(&with("3", None))));
     let e = load(&newer).err().unwrap();
     assert!(
@@ -217,7 +217,7 @@ fn a_damaged_named_state_is_set_aside_and_can_be_saved_again() {
         fs::write(&path, damaged(&sound, seed)).unwrap();
         let engine = start();
         if seed % 3 == 0 {
-            // A listing reads less of the file.
+            // Listing the states reads a part of the file, and may already find the damage.
             let _ = engine.states("").unwrap();
         }
         match engine.run(request.clone()) {

@@ -1,4 +1,5 @@
-//! Tests all tiny models except RWKV-7: chunks, slots, forks, state files, weight formats, large activations. The tests of RWKV-7 are in `session.rs`.
+//! Tests all tiny models except RWKV-7: chunks, slots, forks, state files, weight formats and large activations. `session.rs` has the tests of
+//! RWKV-7.
 
 use crate::support::{Tiny, adapter, caps, devices, floats, goldens, nmse, options, read, runs_all, score};
 use std::path::Path;
@@ -81,7 +82,7 @@ fn other_slots_forks_and_state_files_change_nothing() {
             assert!(session.logits(*slot).unwrap() == read(&model, prompt).as_slice(), "{} on {device}", tiny.name);
         }
 
-        // These three continue with equal logits: a slot, its fork, and its state file, loaded into a page that was used before.
+        // A slot, its fork and its state file continue like one text. The file is loaded into a page that was used before.
         let slot = slots[5];
         session.save(slot, &path, None, None).unwrap();
         session.close(slots[0]).unwrap();
@@ -298,7 +299,7 @@ fn both_kernel_classes_give_the_official_logits() {
     }
 }
 
-/// Returns the tiny models that are RWKV. In GLM's SwiGLU, no activation is exactly zero.
+/// Returns the tiny models that are RWKV. GLM has no sparse ffn: in its SwiGLU, no activation is exactly zero.
 fn recurrences() -> impl Iterator<Item = &'static Tiny> {
     goldens().filter(|t| t.name != "glm4")
 }

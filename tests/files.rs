@@ -1,4 +1,4 @@
-//! Models from files that the caller hands over, whole or by ranges, have the weights and the logits of the same files on disk.
+//! Tests that models from files that the caller hands over, whole or by ranges, have the weights and logits of the same files on disk.
 
 use crate::support::{devices, floats, goldens, options, read};
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! Tests GLM-4.7-Flash: random models with their logits in `transformers`. `tools/golden-flash.py` made both.
+//! Compares random models of GLM-4.7-Flash's kind with their logits in `transformers`. `tools/golden-flash.py` made the models and the logits.
 
 use crate::support::{
     Golden, adapter, caps, check_official, check_states, devices, kernel_cases, logits_of, nmse, one_by_one, options, root,
@@ -18,11 +18,11 @@ use wingbeat::low_level::words::synthetic::Synthetic;
 use wingbeat::low_level::words::testing::numbers;
 use wingbeat::low_level::words::{Norm, Router};
 
-/// The published structure; groups of experts, weights that are not divided by their sum, two shared experts and layers in another order; and stacked
-/// experts with queries without a latent.
+/// Three random models. `flash` has the published structure. `flash-groups` has groups of experts, weights of experts that are not divided by their
+/// sum, two shared experts, and layers in another order. `flash-stacked` has stacked experts, and queries without a latent.
 const MODELS: [&str; 3] = ["flash", "flash-groups", "flash-stacked"];
 
-/// Returns the models with their logits, or none in the published package, which lacks them.
+/// Returns the models with their logits. Returns no models in the published package, which lacks their files.
 fn all() -> impl Iterator<Item = (&'static str, PathBuf, Golden)> {
     MODELS.into_iter().filter_map(|name| Some((name, root().join("tests/models").join(name), Golden::of_made(name)?)))
 }
@@ -53,7 +53,8 @@ fn states_are_whole() {
     }
 }
 
-/// In quantised formats, all kernels give the logits of the CPU. These are not close to the official ones: in a random model, small errors choose other experts.
+/// In quantised formats, all kernels give the logits of the CPU. These logits are not close to the official logits: in a random model, small errors
+/// choose other experts.
 #[test]
 fn kernels_agree_in_quantised_formats() {
     for (name, path, golden) in all().take(1) {
@@ -86,7 +87,8 @@ fn a_converted_file_has_the_same_logits() {
     }
 }
 
-/// A GGUF file has the weights and the settings of the model, also in block types. llama.cpp has no place for a dense layer after a layer with experts.
+/// A GGUF file has the weights and the settings of the model, also in block types. llama.cpp has no place for a dense layer after a layer with
+/// experts.
 #[test]
 fn a_gguf_file_has_the_same_logits() {
     for (name, path, golden) in all() {
@@ -111,13 +113,13 @@ fn a_gguf_file_has_the_same_logits() {
     }
 }
 
-/// Returns a part of a model whose experts are on another device, in its last `n` layers with experts.
+/// Returns a part of a model on `device`. The experts of its last `n` layers with experts are on the device `experts`.
 fn part(device: &str, experts: &str, layers: Range<usize>, n: usize) -> PartOn {
     let device_of = |name: &str| if name == "own" { DeviceChoice::Own } else { name.parse().unwrap() };
     PartOn { device: device_of(device), resident: layers.len(), layers, experts: Some(ExpertsOn { device: device_of(experts), layers: n }) }
 }
 
-/// The models have three blocks, two of which have experts.
+/// All layers of a model: three blocks, two of them with experts, and the head.
 const ALL: Range<usize> = 0..4;
 
 /// Loads a model in parts, on the devices of `base` and of the parts.
@@ -157,7 +159,7 @@ fn experts_on_another_device_give_the_official_logits() {
         let on_cpu = logits_of(&load(&path, &options("cpu")), &golden.tokens);
         for (i, (how, base)) in kernel_cases().into_iter().filter(|(_, base)| base.device != DeviceChoice::Cpu).enumerate() {
             let gpu = if base.gpu.is_some() { "own" } else { "gpu" };
-            // Each of the kernels plays one of the divisions.
+            // Each kernel case tests one of the divisions.
             let divisions = [
                 vec![part(gpu, "cpu", ALL, 9)],
                 vec![part("cpu", gpu, ALL, 9)],
@@ -236,8 +238,8 @@ fn measurements_cover_the_experts() {
     }
 }
 
-/// Devices add the products of the router in another order than the CPU, so a score differs in its last bits. Another expert is chosen only where two scores are
-/// nearly equal: then either choice is within the rounding of the official code.
+/// Devices add the products of the router in another order than the CPU, so a score differs in its last bits. Another expert is chosen only if two
+/// scores are nearly equal. Then either choice is within the rounding of the official code.
 #[test]
 fn the_same_experts_are_chosen_for_10_000_tokens() {
     const STEP: usize = 1000;

@@ -20,7 +20,7 @@ fn coded() -> impl Iterator<Item = &'static dyn Format> {
 
 /// Sizes that are no multiples of 8 or 64: the padding must not change results.
 const ROWS: usize = 71;
-/// The width is no multiple of a block of 256 weights, but has more than one.
+/// A width of more than one block of 256 weights, which is no multiple of a block.
 const WIDTH: usize = 344;
 
 /// Returns a tape that computes y += W x, and the activations x and y. If `is_sparse` is true, x is declared to be mostly zeros, so a device may
@@ -67,11 +67,11 @@ fn every_kernel_decodes_what_the_host_decodes() {
     for class in [Class::Groups, Class::Lanes] {
         for batch_invariant in [false, true] {
             let device = Arc::new(base.with_caps(Caps { batch_invariant, ..caps(base.caps.clone(), class) }));
-            // Block types of GGUF have no columns, so they read a sparse input as any other.
+            // Block types of GGUF have no column-major form, so their kernels read a sparse input like any other input.
             let inputs = |f: &'static dyn Format| {
                 [false, true].into_iter().filter(move |is_sparse| !is_sparse || f.block() == 64).map(move |s| (f, s))
             };
-            // The kernels of all batch sizes decode with the same functions, so that only the first formats are read again with invariant kernels.
+            // Invariant kernels decode with the same functions as the other kernels, so they are not tested with block types of GGUF.
             for (format, is_sparse) in coded().flat_map(inputs).filter(|(f, _)| !batch_invariant || f.file_blocks().is_none()) {
                 let (mut tape, x, y) = product(is_sparse);
                 tape.store_as(format);
@@ -118,8 +118,8 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
     }
 }
 
-/// Tests every word (a fused operation of a layer) that reads matrices, in the quantised formats, with one set of capabilities. To save time, each of the
-/// four sets tests every second pair of word and format, and every fourth pair with a block type of GGUF. The next set tests other pairs.
+/// Tests every word (a fused operation of a layer) that reads matrices, in the quantised formats, with one set of capabilities. To save time, a set
+/// tests every second pair of word and format, and every fourth pair with a block type of GGUF. The next set tests other pairs.
 fn check_words(set: usize, caps_of: impl Fn(&Caps) -> Caps) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();

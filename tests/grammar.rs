@@ -159,7 +159,7 @@ fn a_callers_constraint_applies_after_the_processor() {
     let continuation = continued(&model, Sampling::rwkv(), &limits, three).unwrap();
     assert_eq!((continuation.tokens.len(), continuation.finish), (3, Some(Finish::Eos)));
     assert!(continuation.tokens.iter().all(|id| id % 2 == 0 && *id != 0), "{:?}", continuation.tokens);
-    // the processor prefers all odd ids, then one even id: the constraint allows only the even id; the processor receives the tokens of the text
+    // the processor prefers the odd ids, and next one even id that depends on the number of tokens; the constraint excludes the odd ids
     let continuation = continued(&model, Sampling::greedy(0), &limits, |continuation| {
         three(continuation);
         continuation.spec.processor = Some(Box::new(|tokens, logits| {

@@ -24,7 +24,7 @@ const LAYERS: &[&[&str]] = &[
     &["conversation"],
 ];
 
-/// Files above all layers: they name every module for programs.
+/// Files above all layers, which may import every module.
 const ABOVE: [&str; 3] = ["lib", "low_level", "seeds"];
 
 fn files(folder: &Path, found: &mut Vec<PathBuf>) {
@@ -60,7 +60,7 @@ fn layer(module: &str) -> Option<usize> {
     LAYERS.iter().position(|row| row.contains(&module))
 }
 
-/// Returns the module in which a name of the crate's root is defined: itself, or the module whose item `lib.rs` re-exports.
+/// Returns the module that a name of the crate's root belongs to: the module of this name, or the module from which `lib.rs` re-exports the item.
 fn home(root: &BTreeMap<String, String>, name: &str) -> String {
     root.get(name).cloned().unwrap_or_else(|| name.into())
 }
@@ -134,7 +134,7 @@ fn only_shaders_number_bindings() {
     }
 }
 
-/// Long files have more than one idea.
+/// Long files mix several ideas, so a file of Rust code has at most 450 lines.
 #[test]
 fn files_are_short() {
     const LIMIT: usize = 450;
@@ -165,7 +165,7 @@ fn only_the_program_names_flags() {
 
 /// Calls that block a thread, and a clock that browsers do not have.
 const NOT_IN_A_BROWSER: [&str; 3] = ["pollster::", "_blocking(", "std::time::Instant"];
-/// Chromium runs the tests of web/test. This test finds a wait that they do not reach.
+/// Finds calls that do not work in browsers. Chromium runs the tests of web/test, but these tests do not reach every call.
 #[test]
 fn one_module_waits() {
     let mut wrong = Vec::new();

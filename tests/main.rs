@@ -1,4 +1,4 @@
-//! All integration tests of the library in one binary, except `memory.rs`. The tests of the program are in `cli/tests`, those of the server in
+//! All integration tests of the library in one binary, except `memory.rs`. The tests of the program are in `cli/tests`, and the server's tests are in
 //! `server/tests`.
 
 mod activations;
@@ -19,7 +19,7 @@ mod golden;
 mod grammar;
 mod invariants;
 mod layers;
-// The tests of the front ends have no wgpu, so `support` does not declare it.
+// `support` does not declare this module, because the tests of the front ends use `support` without wgpu.
 #[path = "support/null.rs"]
 mod null;
 mod prose;

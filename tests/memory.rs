@@ -69,7 +69,7 @@ fn note(size: usize) {
     WATCHED.set(true);
 }
 
-/// Returns the recorded allocations whose innermost function outside the standard library is a function of wingbeat.
+/// Returns the recorded allocations that wingbeat's own code makes. Leaves out allocations inside wgpu, naga and parking_lot.
 fn ours() -> Vec<String> {
     let name_of = |ip: &usize| {
         let mut found = String::new();
@@ -169,7 +169,7 @@ fn decoding_allocates_nothing_and_memory_does_not_grow() {
     assert!(grown < 200_000, "{grown} bytes more after 9000 tokens");
 }
 
-/// The instance that lists adapters lives as long as the process. What belongs to a model must not.
+/// Dropping a model must free all its memory. Only the wgpu instance that lists adapters lives as long as the process.
 #[cfg(all(target_os = "linux", feature = "embedded-model"))]
 #[test]
 fn opening_and_dropping_models_does_not_grow() {

@@ -1,4 +1,4 @@
-//! Tests the quality of quantised weights: compares the library's numbers with a simple computation, and runs the verb `quality`.
+//! Tests the function `quality`, which measures quantised models: compares its numbers with a simple computation.
 
 use crate::support::{devices, floats, golden, options, score, tiny};
 use std::path::Path;
@@ -20,8 +20,8 @@ fn compare(reference: &Model, model: &Model, text: &Windows<'_>) -> wingbeat::er
     found
 }
 
-/// Loads the tiny RWKV-7 with `eps` as its `group_norm_eps`. `None` keeps the model's own value. All steps round in the same way, for any number
-/// of tokens.
+/// Loads the tiny RWKV-7 with `eps` as its `group_norm_eps`. `None` keeps the model's own value. The model is deterministic, so rounding does not
+/// depend on the number of tokens in a step.
 fn with_eps(eps: Option<f32>) -> Model {
     let mut options = options("cpu");
     options.deterministic = true;

@@ -1,5 +1,5 @@
-//! Tests quantised files. The codes (weights quantised to integers) in a quantised file must equal the codes that the program makes when it quantises
-//! the original file at load time. The tests check this on every device and with all kernels.
+//! Tests quantised files. A quantised file has codes: weights quantised to integers. These codes must equal the codes that wingbeat makes when it
+//! quantises the original file at load time. The tests check this on every device and with all kernels.
 
 use crate::support::{adapter, caps, devices, floats, goldens, nmse, options, read, unwatched};
 use std::path::{Path, PathBuf};
@@ -43,8 +43,8 @@ fn a_quantised_file_equals_the_model_quantised_at_load() {
         let input = tiny.path();
         let tokens = tiny.golden().prompt(20, 1);
         for plan in QuantPlan::names().chain(["i4,head=f16,low-rank=i8"]) {
-            // All devices are tested with one model that has only plain matrices, and with GLM, the only model that has slices of tensors. The block types
-            // of GGUF are loaded in the same way, so one of them is tested with all models, and the others with one model.
+            // All devices are tested with one model that has only plain matrices, and with GLM, the only model that has slices of tensors. All block
+            // types of GGUF are loaded in the same way. So `q4_k` is tested with all models, and every other block type with one model.
             let is_block_type = find(plan).is_ok_and(|format| format.file_blocks().is_some()) && plan != "q4_k";
             let n_devices = match (tiny.name, plan, is_block_type) {
                 ("rwkv7", _, false) | ("glm4", "i8rc", _) => 3,

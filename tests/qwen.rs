@@ -1,5 +1,5 @@
-//! Tests the models with a time mix of RWKV in the body of Qwen2: ARWKV-7, with and without gate and group norm, and QRWKV-6. Their weights are seeded.
-//! `tools/golden-qwen.py` makes the same weights, and compares llama.cpp's logits with the formulas in float64.
+//! Tests the models with a time mix of RWKV in the body of Qwen2: ARWKV-7, with and without gate and group norm, and QRWKV-6. Their weights are
+//! seeded. `tools/golden-qwen.py` makes the same weights, and compares llama.cpp's logits with the formulas in float64.
 
 use crate::support::{Golden, check_official, check_states, devices, kernel_cases, logits_of, made, nmse, options};
 use std::path::Path;
@@ -15,7 +15,7 @@ struct Made {
     golden: Golden,
 }
 
-/// Returns the models, or none in the published package, which lacks the files of their logits.
+/// Returns the models. Returns no models in the published package, which lacks the files of their logits.
 fn all() -> Vec<Made> {
     let body = |head_size| {
         let published = QwenBody::published(3, 128, 200, head_size);
@@ -64,7 +64,7 @@ fn a_gguf_file_has_the_same_logits() {
         let model = open(&gguf, &options("cpu"));
         assert_eq!((model.facts().architecture, &model.facts().stop_ids), (blueprint.facts().architecture, &vec![1]));
         assert!(logits_of(&model, &golden.tokens) == expected, "{name}");
-        // Types of blocks stay as they are.
+        // A file in block types has nearly the official logits.
         let plan = "q8_0".parse().unwrap();
         convert_gguf(&Checkpoint::open(&gguf).unwrap(), &quantised, &GgufVocab::Without, Some(&plan), &what, &mut |_, _| ()).unwrap();
         let error = nmse(&logits_of(&open(&quantised, &options("cpu")), &golden.tokens), &golden.logits);
@@ -72,7 +72,7 @@ fn a_gguf_file_has_the_same_logits() {
     }
 }
 
-/// Returns a tensor's name and bytes in a folder of Hugging Face. Outside of the time mix, the names are Qwen2's.
+/// Returns a tensor's name and bytes as a folder of Hugging Face has them. Outside of the time mix, the names are Qwen2's.
 fn of_hugging_face(name: &str, bytes: &[u8], is_qrwkv6: bool) -> (String, Vec<u8>) {
     let end = [("blocks.", "model.layers."), ("emb.", "model.embed_tokens."), ("head.", "lm_head."), ("ln_out.", "model.norm.")];
     let mut pairs = vec![(".ln1.", ".input_layernorm."), (".ln2.", ".post_attention_layernorm.")];
@@ -83,7 +83,8 @@ fn of_hugging_face(name: &str, bytes: &[u8], is_qrwkv6: bool) -> (String, Vec<u8
     pairs.push((".att.", if is_qrwkv6 { ".self_attn." } else { ".self_attn.time_mixer." }));
     let begun = end.iter().find_map(|(ours, theirs)| Some(format!("{theirs}{}", name.strip_prefix(ours)?))).unwrap_or(name.into());
     let renamed = pairs.iter().fold(begun, |name, (ours, theirs)| name.replace(ours, theirs));
-    // Ours are in the order w, k, v, r, g; theirs in the order r, k, v, w, g. Rows of w1 have 6 numbers of each lerp, w2 has one matrix per lerp.
+    // wingbeat's files have the lerps in the order w, k, v, r, g, and Hugging Face's files in the order r, k, v, w, g. A row of w1 has 6 numbers per
+    // lerp, and w2 has one matrix per lerp.
     let row = match name.rsplit('.').next() {
         Some("time_maa_w1") => 2 * 5 * 6,
         Some("time_maa_w2") => bytes.len(),

@@ -62,7 +62,7 @@ impl Said {
     }
 }
 
-/// Prefills several slots, decodes them in a batch, and uses a fork and a state file. Also asks for the head's input, the sparsity and a greedy
+/// Prefills several slots, decodes them in a batch, and uses a fork and a state file. Also computes the head's input, the sparsity and a greedy
 /// text. Returns all results.
 fn ask(model: &Model, tiny: &Tiny, state: &std::path::Path) -> Said {
     let mut numbers = Vec::new();

@@ -108,7 +108,7 @@ fn every_shader_fits_the_default_limits_and_translates() {
     let null = Device::adopt(device, queue, Caps::plain(Class::Groups, 128 << 20), false);
     let all = all();
     assert!(all.len() > 20);
-    // Chromium's compiler reads these texts: web/test/kernels.test.mjs.
+    // web/test/kernels.test.mjs compiles these texts in Chromium.
     if let Some(out) = std::env::var_os("WGSL_OUT") {
         let text =
             |recipe: &Recipe| serde_json::json!({ "shader": recipe.shader, "modules": recipe.modules, "text": compose(recipe).unwrap() });

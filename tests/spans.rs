@@ -1,5 +1,5 @@
-//! Tests the recurrence of RWKV-5, 6 and 7 in spans of 16 tokens, which prefill on GPUs uses: against the twins (reference implementations on the
-//! CPU), against official logits, and which steps use spans.
+//! Tests the recurrence of RWKV-5, 6 and 7 in spans of 16 tokens, which prefill on GPUs uses. Compares spans with the twins (reference
+//! implementations on the CPU) and with official logits, and tests which steps use spans.
 
 use crate::support::{adapter, caps, goldens, nmse, options, read, unwatched};
 use std::ops::Range;
@@ -78,8 +78,8 @@ fn first_layer() -> (Tape, Var, Var) {
     (tape, proj, y)
 }
 
-/// Returns the cases of these words whose heads have at most 64 channels, and a case of extreme decays. The first layer of RWKV-7 has the same
-/// kernels as the other layers, so its cases are left out.
+/// Returns the cases of the words in [`IN_SPANS`] whose heads have at most 64 channels, and a case of extreme decays. The first layer of RWKV-7 has
+/// the same kernels as the other layers, so its cases are left out.
 fn cases() -> Vec<Case> {
     let of_words = WORDS.iter().filter(|w| IN_SPANS.contains(&w.name)).flat_map(|w| (w.cases)());
     let of_words = of_words.filter(|case| !case.name.contains("first=true") && !case.name.contains("x128"));
@@ -113,7 +113,7 @@ fn runs_of_every_length_equal_their_twins() {
     assert!(wrong.is_empty(), "{wrong:#?}");
 }
 
-/// The reference plays twins with a state in f32, one span after the other, and rounds the state to f16 after each span.
+/// The reference runs the twins with a state in f32, one span after another, and rounds the state to f16 after each span.
 #[test]
 fn a_state_in_f16_is_rounded_once_per_span() {
     const LEN: usize = 75;

@@ -18,7 +18,7 @@ use wingbeat::low_level::tape::Class;
 /// Calls `each` with one model of every architecture on the device of `options`.
 fn models(options: &mut Options, each: &mut dyn FnMut(&str, Model)) {
     options.deterministic = true;
-    // Some prompts take several steps, and the last step of some reads one token.
+    // With these chunks, some prompts take several steps, and the last step of some prompts has one token.
     options.chunk = Some(16);
     let folder = tempfile::tempdir().unwrap();
     let written = |name: &str, attention: Option<DeepAttention>| {
@@ -37,7 +37,7 @@ fn models(options: &mut Options, each: &mut dyn FnMut(&str, Model)) {
     }
 }
 
-/// Does what [`models`] does, on the adapter with the kernels of one class. Does nothing if the machine has no adapter.
+/// Calls `each` like [`models`], on the adapter with the kernels of one class. Does nothing if the machine has no adapter.
 fn models_on(class: Class, each: &mut dyn FnMut(&str, Model)) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, true).unwrap();
@@ -46,7 +46,7 @@ fn models_on(class: Class, each: &mut dyn FnMut(&str, Model)) {
     models(&mut options, each);
 }
 
-/// A request. Equal numbers give equal requests.
+/// A request, made from the number `i`. Equal numbers give equal requests.
 struct Case {
     i: usize,
     prompt: Vec<u32>,
@@ -105,7 +105,7 @@ fn case(i: usize, model: &Model) -> Case {
     }
 }
 
-/// Log-probabilities at one token: the token, and the bits of its and the most likely tokens' values.
+/// Log-probabilities at one token: the token, the bits of its log-probability, and the most likely tokens with the bits of theirs.
 type Bits = (u32, u32, Vec<(u32, u32)>);
 
 fn bits(of: &Logprobs) -> Bits {
@@ -129,7 +129,7 @@ struct Outcome {
     next: Vec<u32>,
 }
 
-/// Guesses from texts that it knows. Every guess whose position passes `is_wrong` is wrong.
+/// A proposer that guesses from known texts. A guess is wrong if `is_wrong` returns true for its position.
 struct Oracle {
     texts: HashMap<usize, Vec<u32>>,
     is_wrong: fn(usize) -> bool,
@@ -155,7 +155,7 @@ impl Proposer for Oracle {
     }
 }
 
-/// Who guesses in a test.
+/// The proposer of a test.
 enum By<'a> {
     Nobody,
     Ngram,
@@ -165,7 +165,8 @@ enum By<'a> {
     Oracle(fn(usize) -> bool),
 }
 
-/// Runs jobs for `cases` in a batch. `known` has their texts without guesses. Returns the results, and the numbers of checked and of right guesses.
+/// Runs jobs for `cases` in a batch. `known` has their results without guesses. Returns the results, the number of checked guesses, and the number of
+/// right guesses.
 fn run(
     model: &Model,
     cases: &[Case],
@@ -288,8 +289,8 @@ fn compare(name: &str, model: &Model, n: usize, n_guesses: &[usize]) {
         assert!(forced[1] > forced[0] / 2, "{name}: {forced:?}");
     }
     check("its own draft", &By::Draft(model), Some(4));
-    // The model itself is a draft that is always right, also for sampled tokens, but it does not know the rules of a text, and reads only the last
-    // tokens of a prompt of more than 32.
+    // The model as its own draft is nearly always right, also for sampled tokens. But a draft does not know the rules of a text, and reads only the
+    // last tokens of a prompt of more than 32 tokens.
     let free: Vec<Case> = cases.into_iter().filter(|case| case.prompt.len() <= 32).map(|case| Case { has_rules: false, ..case }).collect();
     let (_, own) = run(&free, &By::Draft(model), Some(3), &[]);
     assert!(own[1] * 20 > own[0] * 19, "{name}: {own:?}");

@@ -18,7 +18,8 @@ use wingbeat::low_level::words::{Activation, IN_SPANS, LAYER_NORM_EPS, Norm, Pro
 enum Formats {
     /// Every case in every float format, for the kernels that devices choose by default.
     All,
-    /// Each case in one of the float formats, to save time: kernels that differ from those in one respect. With WINGBEAT_TEST_ALL, every case in every format.
+    /// Each case in one of the float formats, to save time, for kernels that differ from the default kernels in one respect. With WINGBEAT_TEST_ALL,
+    /// every case in every float format.
     Alternate,
 }
 
@@ -91,7 +92,7 @@ fn split_matrices_equal_their_twins() {
     all_words(Formats::Alternate, |c| Caps { max_binding: 4096, ..caps(c, Class::Lanes) }, true);
 }
 
-/// The results of a token have the same bits alone and in a batch of up to 16 tokens, which one dispatch computes while it reads the weights once.
+/// The results of a token have the same bits alone and in a batch of up to 16 tokens. One dispatch computes such a batch and reads the weights once.
 /// Under batch invariance, the results have the same bits in a batch of any size.
 #[test]
 fn a_token_rounds_the_same_in_every_batch() {
@@ -229,7 +230,8 @@ fn dense_products_of_mostly_zeros_equal_their_twins() {
     words(sparse, Formats::All, |c| Caps { sparse: false, ..caps(c, Class::Groups) }, true);
 }
 
-/// Tuning chooses for each format from how many tokens on a product of mostly zeros is dense. Every choice is right for every step.
+/// For each format, tuning chooses the number of tokens from which a product of mostly zeros is computed as a dense product. Every choice must give
+/// right results in every step.
 #[test]
 fn products_of_mostly_zeros_are_right_for_every_choice() {
     let Some(adapter) = adapter() else { return };

@@ -26,8 +26,8 @@ const ALIKE: usize = 2;
 /// Added to the rank of a byte that occurs only within longer tokens, so that the search tries it later.
 const WITHIN: usize = 5;
 
-/// The maximum number of bytes that are dropped from the beginning of a known ending if the next token already contains them, such as the rest of a
-/// number.
+/// The maximum number of bytes that are dropped from the beginning of a known ending. The next token may already contain these bytes, such as the
+/// rest of a number.
 const REPLACED: usize = 12;
 
 /// An unfinished text under a grammar, with the shortest known bytes that complete the text.
@@ -38,7 +38,7 @@ pub struct Closer {
     vocab: TokEnv,
     order: Arc<ByteOrder>,
     ending: Arc<ClosingText>,
-    /// The id for which [`Closer::fits`] returned true last, and the bytes that complete the text after this id is appended.
+    /// The id for which [`Closer::fits`] returned true last, and the ending of the text after this id.
     next: Option<(u32, Arc<ClosingText>)>,
 }
 
@@ -204,9 +204,9 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
             text.extend_from_slice(known);
             return Some(text);
         }
-        // For each set of allowed bytes, the search takes the first choice 16 times, then the second 32 times, the third 64 times and so on,
-        // cyclically. So the search gives up a choice that does not end the text, while a choice that does has enough steps to close all open strings
-        // and brackets.
+        // For each set of allowed bytes, the search takes the first choice 16 times, then the second choice 32 times, the third 64 times and so on,
+        // cyclically. So the search gives up a choice that does not end the text. A choice that ends the text has enough steps to close all open
+        // strings and brackets.
         let n = visits.entry(place).or_default();
         let byte = *choices.get((*n / 16 + 1).ilog2() as usize % choices.len().max(1))?;
         *n += 1;
@@ -218,8 +218,8 @@ fn search(mut at: Parse, order: &ByteOrder, known: &[u8], longest: usize) -> Opt
 
 /// The order in which the search tries bytes. Bytes that are likely to end a text soonest are first.
 struct ByteOrder {
-    /// For each byte: `Alone` if a token consists of this byte alone, `Within` if only longer tokens contain the byte, `Nowhere` if no token
-    /// contains the byte.
+    /// Says for each byte how tokens contain the byte. `Alone` means that a token consists of this byte alone. `Within` means that only longer
+    /// tokens contain the byte. `Nowhere` means that no token contains the byte.
     found: [BytePlace; 256],
 }
 

@@ -14,7 +14,7 @@ use serde_json::Value;
 use std::sync::Arc;
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// If more tokens than this are allowed, the search for forced bytes is skipped: a forced byte usually leaves only the few tokens that begin with it.
+/// If more tokens than this are allowed, the search for forced bytes is skipped. A forced byte usually leaves only a few tokens, which begin with it.
 const MOST_FORCED: u32 = 64;
 
 /// The stack size, in bytes, of the thread that compiles a grammar. llguidance's compiler recurses as deeply as the grammar's rules are nested.
@@ -123,7 +123,7 @@ fn limits() -> ParserLimits {
         initial_lexer_fuel: 5_000_000,
         step_lexer_fuel: 5_000_000,
         step_max_items: 2_000_000,
-        // a row holds the alternatives at one place of the text, and other items; llguidance compares each new item with all items of its row
+        // a row holds the parser's items at one place of the text, such as alternatives; llguidance compares each new item with all items of the row
         max_items_in_row: 5 * MAX_CHOICES,
         verbose_errors: false,
         ..ParserLimits::default()

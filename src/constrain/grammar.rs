@@ -12,14 +12,14 @@ fn spacing() -> Value {
     json!({ "item_separator": ", ", "key_separator": ": ", "whitespace_flexible": false })
 }
 
-/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is no wrapper. Read as a schema, a wrapper would
-/// allow any JSON, because none of its keys is a keyword.
+/// Returns the schema inside OpenAI's wrapper `{"name": …, "schema": …}`, or `schema` itself if it is no wrapper. A wrapper that is read as a schema
+/// would allow any JSON, because none of its keys is a keyword.
 pub(crate) fn unwrapped(schema: &Value) -> &Value {
     let is_wrapper = |all: &Map<String, Value>| all.keys().all(|key| ["name", "description", "strict", "schema"].contains(&key.as_str()));
     schema.as_object().filter(|all| is_wrapper(all)).and_then(|all| all.get("schema")).filter(|s| s.is_object()).unwrap_or(schema)
 }
 
-/// Returns a schema without OpenAI's wrapper, with the default spacing unless it sets its own. Fails with `Input` if the schema is invalid or
+/// Returns a schema without OpenAI's wrapper. Adds the default spacing if the schema sets no spacing. Fails with `Input` if the schema is invalid or
 /// unsupported.
 fn checked(schema: &Value) -> Result<Value> {
     let schema = unwrapped(schema);
@@ -41,7 +41,7 @@ fn checked(schema: &Value) -> Result<Value> {
     Ok(schema)
 }
 
-/// The most texts of a choice.
+/// The maximum number of texts in a choice.
 const MAX_TEXTS: usize = 2000;
 
 /// A grammar that an output text must follow, independent of any vocabulary. [`Pieces::follow`](super::Pieces::follow) applies the grammar to a
@@ -52,7 +52,7 @@ pub struct Grammar {
     rules: String,
     /// A fixed text with which the output must begin. The rules apply to the output after this text.
     lead: String,
-    /// The JSON schema, in which the faulty part is searched for after an error. `None` if the grammar was not made from one schema.
+    /// The JSON schema, which is searched for its faulty part after an error. `None` if the grammar was not made from one schema.
     schema: Option<Arc<Value>>,
     /// `true` if the last tokens before the token limit are chosen so that they complete the text.
     closes: bool,

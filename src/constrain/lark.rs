@@ -7,12 +7,12 @@ use super::parts::{GrammarParts, Node};
 use crate::error::{Error, Result, short};
 use std::fmt::Write;
 
-/// The largest number of rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each rule, so a longer chain
-/// could exhaust its stack.
+/// The largest number of Lark rules in a chain in which each rule refers to the next rule. llguidance's compiler recurses for each Lark rule, so a
+/// longer chain could exhaust its stack.
 const MAX_DEPTH: usize = 4000;
 
-/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Every expression and subexpression is a part with a number N, and becomes
-/// the Lark rule `nN`, or the terminal `TN` if it is a lexeme or inside one.
+/// Translates rules to Lark. The rule `root` becomes the Lark rule `whole`. Every expression and subexpression is a part with a number N. A lexeme,
+/// and every part inside a lexeme, becomes the terminal `TN`. Any other part becomes the Lark rule `nN`.
 ///
 /// # Errors
 /// `Input` if a rule can never match, or if a chain of rules is too long.

@@ -4,9 +4,9 @@
 //! is any word that ends with e. If `[a-z]*` were a lexeme, the lexer would take the final e, too.
 //!
 //! So a part becomes a lexeme only if the grammar still matches the same texts. The test takes a lexeme L and every lexeme S (L itself included),
-//! with the bytes that may follow S in the grammar. L fails if a match of S, followed by such a byte, is the beginning of a match of L: the lexer
-//! would continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's UTF-8
-//! begins with another character's UTF-8.
+//! with the bytes that may follow S in the grammar. L fails if a match of S, followed by one of these bytes, is the beginning of a match of L. The
+//! lexer would continue L where S should end. A part that fails is split into smaller parts. Single characters never fail, because no character's
+//! UTF-8 begins with another character's UTF-8.
 //!
 //! Long lexemes make the computation of masks fast. JSON's strings and numbers pass the test.
 
@@ -60,8 +60,8 @@ struct Finder<'p> {
 }
 
 impl Finder<'_> {
-    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. Parts inside a lexeme and parts that `root` does not reach are no
-    /// lexemes.
+    /// Returns, for each part, whether it is a lexeme under the current `is_apart`. A part inside a lexeme is no lexeme itself, and neither is a part
+    /// that `root` does not reach.
     fn reached(&self) -> Vec<bool> {
         let n = self.parts.all.len();
         let (mut is_lexeme, mut is_seen) = (vec![false; n], vec![false; n]);
@@ -78,7 +78,7 @@ impl Finder<'_> {
         is_lexeme
     }
 
-    /// Returns the lexemes that must be split: the lexer could continue them where the grammar ends another lexeme.
+    /// Returns the lexemes that must be split, because the lexer could continue such a lexeme where the grammar ends another lexeme.
     fn clashes(&mut self, is_lexeme: &[bool]) -> Vec<usize> {
         let parts = self.parts;
         let follow = parts.followers(|part| !is_lexeme[part]);

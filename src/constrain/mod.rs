@@ -91,18 +91,19 @@ pub trait Constraint: Send {
         None
     }
 
-    /// Returns the bytes that must come next, whatever tokens spell them. Returns no bytes if there is a choice, or if this is unknown. Only guesses of
-    /// the next tokens use the result.
+    /// Returns the bytes that must come next, whatever tokens spell these bytes. Returns no bytes if there is a choice, or if the constraint does not
+    /// know. Only speculation uses the result, to guess the next tokens.
     fn forced(&mut self) -> Vec<u8> {
         Vec::new()
     }
 
-    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if this is unknown.
+    /// Returns whether the text plus the allowed token `id` can be completed with at most `left` further tokens. Returns true if the constraint
+    /// does not know.
     fn closes_within(&mut self, _id: u32, _left: usize) -> bool {
         true
     }
 
-    /// Returns whether the constraint says when a text is complete. If not, the text only avoids some tokens, and
+    /// Returns whether the constraint determines when a text is complete. If not, the constraint only excludes tokens, and
     /// [`Text::complete`](crate::low_level::session::Text::complete) is `None`.
     fn has_rules(&self) -> bool {
         true
@@ -147,8 +148,8 @@ const DRAWS: usize = 4;
 /// The result of drawing a token under a constraint.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Drawn {
-    /// The chosen token. `None` if the text must end here: the text is complete, and after each drawn token the text could not be completed again
-    /// within the token limit.
+    /// The chosen token. `None` if the text must end here: the text is complete, and no drawn token lets the text be completed again within the token
+    /// limit.
     pub token: Option<u32>,
     /// `true` if the first drawn token was not used, because the text could not have been completed after it within the token limit.
     pub is_closing: bool,
@@ -156,9 +157,9 @@ pub struct Drawn {
 
 /// Draws the next token of a text under a constraint. The text may have at most `left` more tokens, including this token.
 ///
-/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), the constraint can still do so after the chosen
-/// token. `logits` has one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text. `draw` draws a
-/// token from logits.
+/// If the constraint can complete the text with at most `left` tokens ([`Constraint::closing`]), it can still do so after the chosen token, unless a
+/// ban prevents this. `logits` has one element per id and must already be masked; this function changes it. `ends` lists the ids that end a text.
+/// `draw` draws a token from logits.
 ///
 /// # Errors
 /// The error of the first call of `draw`. Errors of later calls are not returned.

@@ -1,4 +1,4 @@
-//! A constraint from the plain lists of a request: a least length, texts that must not occur, and the only tokens that may occur. The constraint
+//! A constraint from the plain lists of a request: a minimum length, texts that must not occur, and the only tokens that may occur. The constraint
 //! narrows the rules of a grammar, or applies alone.
 
 use super::{Allowed, Constraint};
@@ -11,19 +11,19 @@ use std::sync::Arc;
 pub struct Narrowing {
     /// One bit per id, set if the token may occur at all. Forbidden texts exclude further tokens.
     ids: Arc<[u32]>,
-    /// The number of tokens before which the text may not end.
+    /// The text may not end before it has this many tokens.
     min_tokens: usize,
     /// True if the text may end after `min_tokens`. Has no effect if there are rules: they determine where the text may end.
     may_end: bool,
     words: Option<Arc<Words>>,
 }
 
-/// Texts that never occur.
+/// Texts that must not occur.
 #[derive(Debug)]
 struct Words {
     words: Vec<Vec<u8>>,
     vocab: Vocab,
-    /// The ids of the tokens with bytes, in the order of the bytes.
+    /// The ids of the tokens that have bytes, sorted by these bytes.
     order: Vec<u32>,
 }
 
@@ -42,7 +42,8 @@ impl Narrowing {
         Narrowing { min_tokens: n, ..self }
     }
 
-    /// Allows only the tokens `ids`, all below the number of tokens. With `may_end`, the text may end, too. Rules, if any, decide about the end.
+    /// Allows only the tokens `ids`, which must be below the number of tokens: a larger id may panic. `may_end` determines whether the text may end,
+    /// unless rules determine this.
     pub fn only(mut self, ids: &[u32], may_end: bool) -> Narrowing {
         let mut bits = vec![0; self.ids.len()];
         ids.iter().for_each(|&id| bits[id as usize / 32] |= 1 << (id % 32));
@@ -51,7 +52,7 @@ impl Narrowing {
         Narrowing { may_end, ..self }
     }
 
-    /// Forbids texts, none of them empty, however the tokens of `vocab` spell them.
+    /// Forbids the texts `words`, however the tokens of `vocab` spell them. Panics if one of the texts is empty.
     pub fn without(mut self, words: &[String], vocab: &Vocab) -> Narrowing {
         let words: Vec<Vec<u8>> = words.iter().map(|word| word.as_bytes().to_vec()).collect();
         let mut bits = self.ids.to_vec();
@@ -63,7 +64,7 @@ impl Narrowing {
         Narrowing { words: Some(Arc::new(Words { words, vocab: vocab.clone(), order })), ..self }
     }
 
-    /// Returns the constraint of one text. `rules` narrows further.
+    /// Returns the constraint of one text. The text must also follow `rules`, such as a grammar.
     pub fn follow(&self, rules: Option<Box<dyn Constraint>>) -> Narrowed {
         Narrowed { rules, by: self.clone(), n_tokens: 0, tail: Vec::new(), bits: self.ids.to_vec() }
     }
@@ -88,7 +89,7 @@ impl Words {
     /// Clears the bits of the tokens with which one of the texts would be complete after `tail`.
     fn forbid(&self, tail: &[u8], bits: &mut [u32]) {
         for word in &self.words {
-            // `n` bytes of the word are in the tail, and the token would begin with the others.
+            // The tail ends with the first `n` bytes of the word. A token that begins with the rest would complete the word.
             for n in (1..word.len()).filter(|n| tail.ends_with(&word[..*n])) {
                 let rest = &word[n..];
                 let from = self.order.partition_point(|id| self.vocab.token(*id) < rest);

@@ -89,7 +89,7 @@ impl Parse {
 
     /// Returns the bytes that must come next, or no bytes if there is a choice. Appends nothing: a copy of the parser computes the bytes.
     pub fn forced(&mut self) -> Vec<u8> {
-        // A deep copy, so that a limit that is reached here does not end the text.
+        // A deep copy: if this computation exceeds a limit, the text can still continue.
         let mut matcher = self.matcher.deep_clone();
         within(STEP, matcher.cancellation_handle(), || matcher.compute_ff_bytes())
     }

@@ -148,13 +148,13 @@ impl GrammarParts {
         Ok(())
     }
 
-    /// Computes `is_nullable`, `has_text` and `first`. When a value of a part changes, only the parts that use it are computed again, so the work is
-    /// linear in the size of the grammar.
+    /// Computes `is_nullable`, `has_text` and `first`. When a value of a part changes, only the parts that use this part are computed again. So the
+    /// work is linear in the size of the grammar.
     fn learn(&mut self) {
         let n = self.all.len();
         (self.is_nullable, self.has_text, self.first) = (vec![false; n], vec![false; n], vec![ByteSet::default(); n]);
         let users = self.users();
-        // for each sequence: how many of its parts are not yet known to match at least one text, and how many of its leading parts may be empty
+        // for each sequence: the number of parts whose `has_text` is false so far, and the number of leading parts that are nullable
         let (mut n_missing, mut n_empty) = (vec![0; n], vec![0; n]);
         users.iter().flatten().for_each(|&(user, _)| n_missing[user] += 1);
         let (mut wait, mut waits, mut is_counted) = (Vec::new(), vec![true; n], vec![false; n]);
@@ -200,8 +200,8 @@ impl GrammarParts {
         }
     }
 
-    /// Returns, for each part, the parts that use it, each once: the number of the using part, and the first index at which the used part occurs
-    /// there.
+    /// Returns, for each part, its users: the parts that contain or reference it. A user is given once, as the user's number and the first index at
+    /// which the part occurs in the user.
     fn users(&self) -> Vec<Vec<(usize, usize)>> {
         let mut users = vec![Vec::new(); self.all.len()];
         let mut last_user = vec![usize::MAX; self.all.len()];

@@ -11,7 +11,7 @@ use std::collections::HashSet;
 use std::rc::Rc;
 
 /// The maximum number of subschemas, required names, and values of `enum` and `const` together. The work of llguidance's compiler may grow with the
-/// square of this number: the compiler may copy one half of the schema once for each subschema in the other half.
+/// square of this number, because the compiler may copy half of the schema once for each subschema in the other half.
 const MAX_PARTS: usize = 10_000;
 /// The largest depth of nested subschemas.
 const MAX_DEPTH: usize = 64;

@@ -1,11 +1,11 @@
 //! The chain of filters: determines which tokens may be drawn, and with which mass.
 //!
 //! A token has a distance d = max - logit, in fixed point, and a mass: its unnormalised probability, 2^31 for the most likely token. A filter orders
-//! tokens by (d, id), finds the last token to keep and drops the rest. (`typical` orders by another key.) A histogram first finds the narrow range of
-//! keys that holds the last token to keep, so that only this range is sorted. The list itself stays in the order of ids.
+//! tokens by (d, id), finds the last token to keep and drops the rest. (`typical` orders by another key.) Only a narrow range of keys is sorted: a
+//! histogram finds the range that holds the last token to keep. The list itself stays in the order of ids.
 //!
-//! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module must not know settings. The module `shape` has the filters
-//! that depend on the whole distribution.
+//! The kernels in `shaders/sample/` find the same tokens by other algorithms. This module knows no settings: `row.rs` and `host.rs` convert them to
+//! the integers that the filters take. The module `shape` has the filters that depend on the whole distribution.
 
 mod shape;
 

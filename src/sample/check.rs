@@ -5,8 +5,8 @@ use super::settings::Sampling;
 use crate::error::{Error, Result};
 
 impl Sampling {
-    /// Checks that every number is in its range, that `dry_breakers` has at most 128 texts, and that all ids are below `n_vocab`, the size of
-    /// the vocabulary.
+    /// Checks that every number is in its range, that `dry_breakers` has at most 128 texts, and that all ids are below `n_vocab`. `n_vocab` is the
+    /// size of the vocabulary.
     ///
     /// # Errors
     /// `Usage`, with the name of the setting as the error's field.

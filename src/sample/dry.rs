@@ -74,7 +74,7 @@ impl Dry {
 /// linear time.
 fn shared_beginnings(list: &[u32]) -> Vec<usize> {
     let mut shared = vec![list.len(); list.len()];
-    // of the suffixes so far, the one whose common prefix with the list ends furthest right: the suffix's start, the prefix's end
+    // the suffix whose common prefix with the list ends furthest right so far: where the suffix starts, and where the prefix ends
     let (mut start, mut end) = (0, 0);
     for i in 1..list.len() {
         let mut n = if i < end { shared[i - start].min(end - i) } else { 0 };

@@ -1,5 +1,5 @@
-//! The sampler's arithmetic: integers, so that the host and every GPU compute the same bits and choose the same token. Floats would differ by rounding
-//! mode, fused multiply-adds and order. They are used only to convert logits and settings to integers.
+//! The sampler's arithmetic: integers, so that the host and every GPU compute the same bits and choose the same token. Floats would differ by
+//! rounding mode, fused multiply-adds and order. They are used only to convert logits and settings to integers.
 //!
 //! `shaders/sample/fixed.wgsl` has the same functions.
 
@@ -77,8 +77,8 @@ impl Scale {
         }
     }
 
-    /// Returns the factor for a temperature: the factor converts a distance (largest logit minus logit) in units of 2^-20 nats to the exponent y of
-    /// [`mass`] in units of 2^-26.
+    /// Returns the factor for a temperature. The factor converts a distance (largest logit minus logit) to the exponent y of [`mass`]. Distances are
+    /// in units of 2^-20 nats, and exponents in units of 2^-26.
     pub fn of_temperature(temperature: f32) -> Scale {
         Scale::of(std::f64::consts::LOG2_E * 64.0 / f64::from(temperature))
     }

@@ -26,7 +26,7 @@ enum Field {
     /// A number: its field, its range, and the range in words for errors.
     Number(fn(&mut Sampling) -> &mut f32, RangeInclusive<f32>, &'static str),
     Count(fn(&mut Sampling) -> &mut usize),
-    /// The setting examines this many tokens at the end of the text. `None` means all tokens.
+    /// The number of tokens at the end of the text that the setting examines. `None` means all tokens.
     Last(fn(&mut Sampling) -> &mut Option<usize>),
     Preset,
     Breakers,

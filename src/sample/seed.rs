@@ -16,8 +16,8 @@ pub fn random_seed() -> u64 {
     RandomState::new().hash_one(time) >> 11
 }
 
-/// Reads a seed from text: any number of 64 bits, with or without a sign. `-1` means a random seed. Other negative numbers are the seeds with the same
-/// bits.
+/// Reads a seed from text: any number of 64 bits, with or without a sign. `-1` means a random seed. Any other negative number means the seed with
+/// the same 64 bits.
 pub(super) fn parse(text: &str) -> Result<u64> {
     match text {
         RANDOM_SEED => Ok(random_seed()),

@@ -3,7 +3,7 @@
 /// The order in which filters and temperature apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
-    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps all tokens with exactly the probability of the
+    /// Applies the temperature after the filters, as the official RWKV package does. `top_p` also keeps all tokens that are exactly as likely as the
     /// last token that it keeps.
     Pip,
     /// Applies the temperature before the filters, as transformers does.

@@ -5,7 +5,7 @@
 
 use super::Message;
 
-/// The mark that models write instead of the date of their training, and its replacement in the original code.
+/// The mark that GLM-4 writes instead of the date of its training, and the text with which GLM-4's own code replaces the mark.
 pub(super) const TRAINING_DATE: (&str, &str) = ("[[训练时间]]", "2023年");
 
 /// A call of a tool.
@@ -19,7 +19,7 @@ pub struct ToolCall {
 }
 
 /// Returns the segments of an answer as messages. Also returns the tool call if the first line of the last segment is the name of a tool. The caller
-/// separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new one.
+/// separates segments at the ids of special tokens, so the text `<|assistant|>` within a segment begins no new segment.
 pub fn process_segments<'a>(segments: impl Iterator<Item = &'a str>, is_tool: &dyn Fn(&str) -> bool) -> (Vec<Message>, Option<ToolCall>) {
     let (mut messages, mut call) = (Vec::new(), None);
     for segment in segments {

@@ -1,4 +1,5 @@
-//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. ChatGLM3's own code runs the call as Python; this module only parses it.
+//! ChatGLM3's tool calls: `tool_call(city='北京', days=3)` in a fenced block. ChatGLM3's own code runs the call as Python, but this module only
+//! parses the call.
 //!
 //! Arguments are literals: strings, numbers, `True`, `False`, `None`, lists, tuples and mappings. Other code is an error.
 

@@ -1,7 +1,8 @@
-//! ChatML, the template of Qwen2.5 and of models made from it: `<|im_start|>role`, a newline, the content, `<|im_end|>` and a newline for each message.
+//! ChatML, the template of Qwen2.5 and of models made from it. Each message is `<|im_start|>role`, a newline, the content, `<|im_end|>` and a
+//! newline.
 //!
-//! Tools are described in the system message, and a call is a JSON object in the tags `<tool_call>`. The text about tools equals the published text byte
-//! for byte.
+//! Tools are described in the system message, and a call is a JSON object in the tags `<tool_call>`. The text about tools equals the published text
+//! byte for byte.
 
 use super::family::CHATML;
 use super::json::{JsonStyle, dumps};
@@ -14,7 +15,7 @@ const END: &str = CHATML[1];
 /// The texts before and after the list of tools in the system message.
 const ABOUT_TOOLS: [&str; 2] = [include_str!("chatml/before.txt"), include_str!("chatml/after.txt")];
 
-/// The built-in ChatML. It adds no system message of its own, because the published texts name the model.
+/// The built-in template ChatML. Adds no default system message, because the published default messages name a model.
 #[derive(Debug, Clone, Copy)]
 pub struct ChatMl;
 
@@ -96,7 +97,7 @@ fn written(message: &Message) -> String {
     }
 }
 
-/// Returns the part of the system message that describes the tools, or nothing without tools.
+/// Returns the part of the system message that describes the tools, or an empty text if there are no tools.
 fn about(tools: &[&Tool]) -> Result<String> {
     if tools.is_empty() {
         return Ok(String::new());

@@ -16,7 +16,7 @@ pub enum Family {
     Glm4,
     /// GLM-Edge. Its prompts do not begin with special tokens; GLM-4's prompts begin with `[gMASK]<sop>`.
     GlmEdge,
-    /// GLM-4.7, and other GLMs whose calls have keys and values in tags. An answer is one text.
+    /// GLM-4.7, and other GLMs whose calls have keys and values in tags. An answer is one text; GLM-4's answers consist of segments.
     Glm47,
     ChatGlm3,
     /// RWKV-7 G1, without special tokens in prompts.
@@ -66,8 +66,8 @@ impl Family {
         self.prefix().iter().chain(self.stops()).chain(&roles).try_for_each(|text| special(vocab, text).map(|_| ()))
     }
 
-    /// Returns the id that is chosen if a logit is NaN or infinite, as in the original code: GLM-4's newline. Returns `None` if the original code has
-    /// no such id.
+    /// Returns the id that the family's published code chooses if a logit is NaN or infinite, such as GLM-4's newline. Returns `None` if the
+    /// published code has no such id.
     pub fn guard(self) -> Option<u32> {
         match self {
             Family::Glm4 | Family::GlmEdge => Some(198),

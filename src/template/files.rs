@@ -19,8 +19,8 @@ pub struct Files {
 }
 
 impl Files {
-    /// Reads the files. Of several templates in `tokenizer_config.json`, takes `default`. A setting that `generation_config.json` lacks has its value
-    /// from `defaults`.
+    /// Reads the files. If `tokenizer_config.json` has several templates, takes the template `default`. A setting that `generation_config.json` lacks
+    /// has its value from `defaults`.
     ///
     /// # Errors
     /// `File` if a file cannot be read or is invalid, `Usage` if a setting is unsupported.
@@ -35,7 +35,8 @@ impl Files {
         Ok(Files { template, generation })
     }
 
-    /// Reads only the template. Of several templates in `tokenizer_config.json`, takes `default`.
+    /// Reads only the template. If `tokenizer_config.json` has several templates, takes the template `default`. Returns `None` if the folder has no
+    /// template.
     ///
     /// # Errors
     /// `File` if a file cannot be read or is invalid.
@@ -61,7 +62,8 @@ fn read(folder: &Path, name: &str) -> Result<Option<Vec<u8>>> {
     read_whole(&folder.join(name))
 }
 
-/// Returns a text file's bytes without a byte order mark, or `None` if the file does not exist. Returns a `File` error if the file is too large or cannot be read.
+/// Returns a text file's bytes without a byte order mark, or `None` if the file does not exist. Returns a `File` error if the file is too large or
+/// cannot be read.
 pub fn read_whole(path: &Path) -> Result<Option<Vec<u8>>> {
     let file = match files::open(path) {
         Ok(file) => file,

@@ -92,7 +92,7 @@ impl GenerationConfig {
     /// unless its value turns the setting off.
     ///
     /// # Errors
-    /// `File` if the file is not a JSON object, `Usage` if a setting is refused.
+    /// `File` if the file is not a JSON object, `Usage` if a setting has a wrong type or is refused.
     pub fn read(mut self, json: &[u8]) -> Result<Self> {
         let settings: Map<String, Value> = serde_json::from_slice(json)
             .map_err(|e| Error::file(format!("expected generation settings as a JSON object: {}", with_place(&e))).caused_by(e))?;

@@ -1,7 +1,7 @@
 //! The template of GLM-4.7: `[gMASK]<sop>`, then `<|role|>` and the content of each message, then `<|assistant|>` with `<think>` or `</think>`.
 //!
 //! Each answer in the prompt begins with `</think>`, because thoughts of earlier answers are left out. A call has keys and values in tags, as
-//! `calls/keyed.rs` reads them. The text about tools is our own: the published one is in the checkpoint's template.
+//! `calls/keyed.rs` reads them. The text about tools is wingbeat's own. The checkpoint's own template has the published text.
 
 use super::json::{JsonStyle, dumps};
 use super::part::split_marked;

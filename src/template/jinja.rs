@@ -39,9 +39,9 @@ const STACK_BYTES: usize = 64 << 20;
 ///
 /// Special tokens are found in the template's own text only, never in messages. In older models, every special token except `<sop>`, `sop` and
 /// `<eop>` contains `|` or `]`. So these characters in messages are replaced by unused characters while the template runs, and restored after the
-/// output is split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, it
-/// would differ from transformers' output. So the prompt is rendered with and without the replacement. A difference is an error; the caller can use
-/// the built-in template instead.
+/// output is split into parts. The template can still trim, split and compare messages. But if its output depends on `|` or `]` in a message, the
+/// output would differ from transformers' output. So the prompt is rendered with and without the replacement. A difference is an error; the caller
+/// can use the built-in template instead.
 ///
 /// Tokens of newer models, such as `<think>`, are hidden, too, except in the model's own messages. If the output depends on such a token in a
 /// message, the prompt is rendered without hiding these tokens. The tokens are then ordinary text in the whole prompt, even in the template's own
@@ -97,8 +97,8 @@ impl Jinja {
         self.source.contains(text)
     }
 
-    /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without it, a special token's text in a message looks like a
-    /// special token of the template, as in transformers.
+    /// Renders the whole prompt as one text. `escaper` hides `|` and `]` of the messages. Without an escaper, a special token's text in a message
+    /// looks like a special token of the template, as in transformers.
     fn filled(&self, mut variables: Value, escaper: Option<&TokenEscaper>) -> Result<String> {
         if let Some(escaper) = escaper {
             escaper.hide_variables(&mut variables);

@@ -102,7 +102,8 @@ pub trait Template: Send + Sync {
     }
 }
 
-/// Returns the built-in template for the model's version (a GLM's `model_type`) and the number of embedding rows, or `None` if no built-in template fits.
+/// Returns the built-in template for a model, or `None` if no built-in template fits. `model_type` is the model's version, such as a GLM's
+/// `model_type`. `n_vocab` is the number of embedding rows.
 pub fn builtin(model_type: &str, n_vocab: usize) -> Option<Arc<dyn Template>> {
     match (model_type, n_vocab) {
         ("chatglm", 65024) => Some(Arc::new(ChatGlm3)),

@@ -1,4 +1,4 @@
-//! The choice of how a prompt begins the answer: with a thought, with an empty one, or not at all.
+//! The choice of how a prompt begins the answer: with a thought, with an empty thought, or not at all.
 
 /// The beginning of an answer that the prompt already contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,7 +12,7 @@ pub enum Opening {
 }
 
 impl Opening {
-    /// Returns the text at the end of the prompt. The final `>` of its tag is missing, because the model writes it.
+    /// Returns the text at the end of the prompt. The final `>` of the tag is missing, because the model writes this character.
     pub(crate) fn text(self) -> &'static str {
         match self {
             Opening::Nothing => "",

@@ -1,5 +1,5 @@
-//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file of settings for each kind of answer: with a thought, without one,
-//! and with tools.
+//! The generation settings of RWKV-7 G1 models. A checkpoint's folder has one file of settings for each kind of answer: with a thought, without a
+//! thought, and with tools.
 
 use super::GenerationConfig;
 use super::files::read_whole;

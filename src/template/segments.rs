@@ -1,8 +1,8 @@
 //! Splits an answer into segments (replies and tool calls) while a model writes it, and finds the text that can be shown at once.
 //!
-//! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So text is held back until the
-//! next tokens show whether it belongs to the content: blanks around a reply, and bytes that may begin a character, a stop text or the training-date
-//! mark.
+//! The joined pieces of a segment are the content that [`process_segments`](super::answer::process_segments) returns. So some text is held back until
+//! the next tokens show whether it belongs to the content. This text is blanks around a reply, and bytes that may begin a character, a stop text or
+//! the training-date mark.
 
 use super::answer::TRAINING_DATE;
 use super::part::AROUND_ANSWERS;
@@ -41,7 +41,7 @@ pub struct SegmentWriter {
 }
 
 impl SegmentWriter {
-    /// Makes a writer for an answer that ends before the first stop text. The prompt already contains `opening`, the beginning of the answer.
+    /// Makes a writer for an answer. The first stop text ends the answer. The prompt already contains `opening`, the beginning of the answer.
     pub fn new(vocab: &Vocab, stop_texts: Vec<String>, opening: &[u32]) -> SegmentWriter {
         let mut writer = SegmentWriter {
             vocab: vocab.clone(),

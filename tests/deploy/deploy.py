@@ -94,7 +94,7 @@ def until(what, check, seconds=60):
 
 
 def the_group_continues_a_conversation_without_its_server():
-    """A conversation through nginx, whose server is killed half way. The text is the one of a single server; only new text is read."""
+    """Holds a conversation through nginx and kills its server half way. The text must equal a single server's, and only new text may be prefilled."""
     words = ["light", "darkness", "water", "earth", "a tree", "a king"]
     store = s3.storage()
     folder = tempfile.TemporaryDirectory()
@@ -165,13 +165,13 @@ def up(metrics):
 
 
 def queries(metrics):
-    """Runs the queries of the dashboard. Those whose metrics have samples must have results."""
+    """Runs the queries of the dashboard. A query must have results if its metrics have samples."""
     board = json.loads((DEPLOY / "grafana/wingbeat.json").read_text())
     expressions = [target["expr"] for panel in board["panels"] for target in panel["targets"]]
     known = set(get(f"http://127.0.0.1:{metrics}/api/v1/label/__name__/values")["data"])
     for expression in expressions:
         used = set(re.findall(r"wingbeat_\w+", expression))
-        # Nothing is guessed here.
+        # The servers run without speculation, so the metrics of drafted tokens are missing.
         assert used <= known or "drafted" in expression, (used - known, expression)
         if not any(name.endswith("drafted_tokens_total") for name in used):
             until(expression, lambda: query(metrics, expression))

@@ -25,7 +25,7 @@ fn r(tensor: u32, i: u32) -> f64 {
     f64::from(x ^ (x >> 16)) / f64::from(1u32 << 31) - 1.0
 }
 
-/// The weights as a formula, for a model with width 16, 4 query heads and 2 key heads of size 8, ffn width 24, 2 layers and 16 tokens.
+/// The weights as a formula. The model has width 16, 4 query heads and 2 key heads of size 8, ffn width 24, 2 layers and 16 token ids.
 #[derive(Clone, Copy)]
 struct Formula;
 

@@ -28,9 +28,9 @@ fn continuations_of_one_state_are_those_of_single_streams() {
     }
 }
 
-/// Continues several continuations at once. The device can sample some of the continuations, and the host must sample the other continuations, which end first. Checks
-/// that each text equals the text of the continuation alone, and that no tokens of the host's continuations arrive together. Returns how many tokens of the
-/// device's continuations arrive together.
+/// Continues several texts at once. The host must sample the first texts, which end first, and the device can sample the rest. Checks that each
+/// text equals the text of a separate session, and that no tokens of the host's texts arrive together. Returns how many tokens of the device's
+/// texts arrive together.
 fn mixed_texts(name: &str, model: &Model) -> usize {
     let base = |seed| Sampling { seed, ..Sampling::rwkv() };
     let all = [

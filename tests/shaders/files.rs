@@ -17,8 +17,8 @@ fn shaders_are_indented_by_their_brackets() {
     }
 }
 
-/// The comment at the top of a file that imports from a slot has the line `// Slot NAME: MODULES`, and no such line for other slots. The modules are
-/// those that fill the slot in some recipe.
+/// A slot is a placeholder for a module, which the recipe of a kernel fills. The comment at the top of a file has the line `// Slot NAME: MODULES`
+/// for each slot from which the file imports, and for no other slot. MODULES are all modules that fill the slot in some recipe.
 #[test]
 fn shaders_name_the_modules_that_fill_their_slots() {
     let files: BTreeMap<String, String> =
@@ -46,7 +46,7 @@ fn shaders_name_the_modules_that_fill_their_slots() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Lists modules. If a folder has more than one module and all are in the list, it becomes `folder/*`.
+/// Lists modules. If a folder has more than one module and all of its modules are in the list, the list names `folder/*` in their place.
 fn listed(modules: &BTreeSet<String>, files: &BTreeMap<String, String>) -> String {
     let folder = |path: &str| path.split('/').next().unwrap_or_default().to_string();
     let mut names: Vec<String> = Vec::new();

@@ -19,7 +19,7 @@ fn every_kernel_can_be_shown_in_every_format() {
             let mut of_class = BTreeSet::new();
             for variant in variants([], *format, caps) {
                 let Recipe { shader, modules, .. } = &variant.recipe;
-                // One variant for each kernel and set of modules. Others differ in constants.
+                // One variant for each kernel and set of modules. Other variants differ only in constants.
                 if !of_class.insert((*shader, modules.clone())) {
                     continue;
                 }

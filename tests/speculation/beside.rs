@@ -96,13 +96,13 @@ fn an_engine_gives_the_same_answers_with_guesses() {
         answer(Request::text(text).max_tokens(20).logprobs(2));
         answer(Request::text(text).max_tokens(60).follows(Rules::Schema(schema.into())));
         answer(Request::text(text).max_tokens(25).stop(["the", "And"]));
-        // A later turn begins with the earlier one, which the prefix cache has.
+        // Each turn begins with the text of the turn before, which is in the prefix cache.
         let mut turns = text.to_string();
         for _ in 0..4 {
             turns += " light: and there was light. And God said, Let there be light";
             answer(Request::text(turns.clone()).max_tokens(12));
         }
-        // A state after guesses goes on as a state without.
+        // A state that is saved after guesses continues like a state without guesses.
         answer(Request::text(text).max_tokens(23).save_state("a"));
         answer(Request::text(" and there was").state("a").max_tokens(40));
         all
@@ -124,7 +124,7 @@ fn an_engine_gives_the_same_answers_with_guesses() {
         let engine = engine(speculation, draft);
         assert_eq!(answers(&engine), known, "{speculation:?}");
         let stats = engine.stats();
-        // Without a number, measured times may show that guesses do not pay.
+        // Without a fixed number of guesses, an engine may make no guesses, because measured times may show that guesses do not pay.
         let is_fixed = speculation.n_guesses.is_some();
         assert!(!is_fixed || stats.accepted > 0 && stats.accepted <= stats.drafted, "{speculation:?}: {stats:?}");
         let off = engine.run(Request::text("And God said").max_tokens(20).speculate(Speculate::Off)).unwrap();

@@ -60,7 +60,8 @@ pub fn unwatched(base: &Device, caps: Caps) -> Arc<Device> {
     Arc::new(device)
 }
 
-/// Returns the default options of every device, and options for a GPU with each class of kernels, with and without batch invariance, each with a name.
+/// Returns options, each with a name: the default options of every device, and options for a GPU with each class of kernels, with and without batch
+/// invariance.
 #[allow(dead_code, reason = "the tests of the front ends compare no kernels")]
 pub fn kernel_cases() -> Vec<(String, Options)> {
     let mut cases: Vec<(String, Options)> = devices().iter().map(|d| (d.to_string(), options(d))).collect();
@@ -250,8 +251,8 @@ pub fn one_by_one(model: &Model, tokens: &[u32]) -> Vec<f32> {
     tokens.iter().flat_map(|&t| session.decode(slot, t).unwrap().to_vec()).collect()
 }
 
-/// Compares a model's logits, in one step and one token after another, and its greedy text with the official ones. If `is_invariant` is true, the logits of
-/// both must be equal to the bit.
+/// Compares a model's logits and greedy text with the official results. Computes the logits in as few steps as possible, and also token by token. If
+/// `is_invariant` is true, the logits of both ways must be equal to the bit.
 #[allow(dead_code, reason = "the tests of the front ends compare no logits")]
 pub fn check_official(name: &str, model: &Model, golden: &Golden, is_invariant: bool) {
     let (many, single) = (logits_of(model, &golden.tokens), one_by_one(model, &golden.tokens));

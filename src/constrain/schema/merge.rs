@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use serde_json::{Map, Value};
 use std::collections::HashMap;
 
-/// The maximum number of patterns and formats that one text must match. llguidance's compiler searches for a text that matches all of them.
+/// The maximum number of patterns and formats that one text must match. llguidance's compiler searches for a text that matches them all.
 const MAX_PATTERNS: usize = 4;
 /// The largest number of properties, or of required names, of an object. The work of llguidance's compiler grows with the square of this number.
 const MAX_PROPERTIES: usize = 1000;

@@ -4,9 +4,9 @@ use super::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Returns, for each id, the length in tokens of the longest repetition that the id would extend. An occurrence of the id in the text gives one
-/// repetition: the longest common suffix of the whole text and the text before the occurrence, without breakers. Leaves out repetitions shorter than
-/// `allowed` and ids of breakers.
+/// Returns, for each id, the length in tokens of the longest repetition that the id would extend. Each occurrence of the id in the text gives one
+/// repetition: the longest common suffix of the whole text and of the text before the occurrence. A repetition ends before a breaker. Leaves out
+/// repetitions shorter than `allowed` and ids of breakers.
 fn lengths(text: &[u32], breakers: &[u32], allowed: usize) -> BTreeMap<u32, usize> {
     let mut longest = BTreeMap::new();
     for (next, &id) in text.iter().enumerate().skip(1) {

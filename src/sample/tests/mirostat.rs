@@ -1,4 +1,4 @@
-//! Tests mirostat. Its limit mu follows the paper's loop in floats, and the mean surprise approaches tau.
+//! Tests that mirostat's limit mu agrees with the paper's loop in floats, and that the mean surprise approaches tau.
 
 use super::*;
 

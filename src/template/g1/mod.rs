@@ -66,7 +66,7 @@ impl G1 {
         set("rwkv_generation_prompt", opening.into());
         set("rwkv_add_bos", false.into());
         let text = jinja.text(context, &[("bos_token", "<|endoftext|>")])?;
-        // `rwkv_generation_prompt` has no value that leaves the beginning of a thought out, so it is removed here.
+        // No value of `rwkv_generation_prompt` omits the beginning of a thought, so the beginning is removed from the output.
         Ok(match text.strip_suffix(Opening::Thought.text()) {
             Some(text) if self.opening == Opening::Nothing => text.trim_end_matches([' ', '\n']).into(),
             _ => text,

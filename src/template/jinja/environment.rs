@@ -15,8 +15,8 @@ use std::sync::Arc;
 /// The prefix of the messages of errors that a template raises with `raise_exception`.
 pub const RAISED: &str = "raised: ";
 
-// `metered.rs` inserts the filters below before or after instructions of a template. The names begin with a zero byte, so that no template uses them
-// by accident.
+// `metered.rs` inserts these filters before or after instructions of a template. Their names begin with a zero byte, so that no template uses them by
+// accident.
 /// Inserted after each instruction that makes a text, or a list or mapping of existing values. Checks the size of the result and counts its memory
 /// without inner values.
 pub const MADE: &str = "\0made";
@@ -26,7 +26,8 @@ pub const COPIED: &str = "\0copied";
 pub const GUARD_MUL: &str = "\0guard_mul";
 /// Inserted before each assignment to an attribute of a namespace. Refuses a value that is or contains a namespace.
 pub const ASSIGNED: &str = "\0assigned";
-/// Inserted before each slice. Receives the step. Replaces the smallest integer, at which minijinja fails, by the next larger one: both take one element.
+/// Inserted before each slice. Receives the step. Replaces the smallest integer, at which minijinja fails, by the next larger integer. A slice with
+/// either step takes one element.
 pub const STEP: &str = "\0step";
 /// Inserted after each step of a loop. Fails if the rendering's time limit has passed.
 pub const TICK: &str = "\0tick";
@@ -248,7 +249,7 @@ fn may_grow(limits: &RenderLimits, name: &str, value: &Value, args: &[Value]) ->
     limits.may_make(bytes)
 }
 
-/// Returns a text, a number or a truth value as text, and any other value as an empty text: no caller needs its text.
+/// Returns a text, a number or a truth value as text. Returns an empty text for all other values, because no caller needs their text.
 fn text(value: &Value) -> Cow<'_, str> {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(Cow::Borrowed(""), Cow::Borrowed),

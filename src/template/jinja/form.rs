@@ -15,9 +15,15 @@ pub enum Form {
 }
 
 impl Form {
-    /// Returns the form that a template reads. A template that mentions `tool_calls` reads Hugging Face's form. Other templates read GLM-4's form if
-    /// they mention `metadata`, compare roles with `observation`, or make the tokens of roles from the roles' names, because no model knows
-    /// `<|tool|>`.
+    /// Returns the form that a template reads. The first of these texts in the source decides:
+    ///
+    /// * `tool_calls`: Hugging Face's form;
+    /// * `metadata`: GLM-4's form;
+    /// * the quoted role `tool`: Hugging Face's form;
+    /// * the quoted role `observation`, or a role token that is made from the role's name: GLM-4's form. From Hugging Face's role, the template would
+    ///   make `<|tool|>`, which no model knows.
+    ///
+    /// The default is Hugging Face's form.
     pub fn of(source: &str) -> Form {
         let has = |texts: &[&str]| texts.iter().any(|text| source.contains(text));
         match () {
@@ -81,8 +87,8 @@ fn hugging_face(messages: &[Message], family: Family) -> Vec<Value> {
     all
 }
 
-/// Adds a call to the answer that is the last message, or to a new answer. The content of an answer without text is an empty text: most templates
-/// would write `null` as the word `None`.
+/// Adds a call to the last message if it is an answer, otherwise to a new answer. The content of an answer without text is an empty text: most
+/// templates would write `null` as the word `None`.
 fn add_call(all: &mut Vec<Value>, call: Value) {
     if all.last().is_none_or(|last| last["role"] != Role::Assistant.name()) {
         all.push(json!({"role": Role::Assistant.name(), "content": ""}));
@@ -158,7 +164,7 @@ mod tests {
         ]);
         let variables = Form::HuggingFace.variables(&messages, Family::Glm4);
         assert_eq!(variables, json!({"messages": want, "tools": [weather()]}));
-        // Templates write arguments in the order of their keys.
+        // The keys keep their order, because templates write arguments in this order.
         assert!(variables.to_string().contains(r#"{"b":[1],"a":"|"}"#));
         let of_chatglm3 = [Message::call("f", "```python\ntool_call(x=1)\n```")];
         let variables = Form::HuggingFace.variables(&of_chatglm3, Family::ChatGlm3);

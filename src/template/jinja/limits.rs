@@ -74,8 +74,8 @@ impl RenderLimits {
         }
     }
 
-    /// Checks a new value, counts its memory and returns the value. `is_copy` is true if all inner values are new, too, so that their memory counts. A lazy
-    /// iterable becomes a list, so that its elements are made only once.
+    /// Checks a new value, counts its memory and returns the value. `is_copy` is true if all inner values are new, too, so that their memory
+    /// counts. A lazy iterable becomes a list, so that its elements are made only once.
     pub fn made(&self, value: Value, is_copy: bool) -> Result<Value, Error> {
         self.in_time()?;
         let value = if value.kind() == ValueKind::Iterable && value.downcast_object_ref::<Range>().is_none() {
@@ -130,7 +130,7 @@ impl RenderLimits {
                 size.bytes += n * NUMBER;
                 ENTRY
             }
-            // Plain values are macros with their closures, and loop objects. A loop object in a namespace could contain this namespace.
+            // Plain values are macros with their closures, and loop objects. A loop object in a namespace could contain this namespace: a cycle.
             ValueKind::Plain if depth > 0 && type_name(value).contains("loop_object") => {
                 return Err(limit("the template stores a loop in another value"));
             }

@@ -12,7 +12,7 @@ use minijinja::syntax::SyntaxConfig;
 use minijinja::{Error, Value};
 use std::collections::BTreeMap;
 
-/// Filters, functions and methods whose results refer to their arguments' values. The results of all others contain new values.
+/// Filters, functions and methods whose results share the values of their arguments. The results of all other functions contain new values.
 const REFERRING: [&str; 27] = [
     "range",
     "list",

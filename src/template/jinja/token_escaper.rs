@@ -92,7 +92,7 @@ impl TokenEscaper {
         text.chars().map(|c| MARKS.iter().position(|&h| h == c).map_or(c, |i| self.stand_ins[i])).collect()
     }
 
-    /// Returns `text` with everything restored that was hidden in it.
+    /// Restores everything that was hidden in `text`.
     pub fn reveal(&self, text: &str) -> String {
         text.chars()
             .filter(|c| Some(*c) != self.separator)
