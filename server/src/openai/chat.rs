@@ -46,7 +46,7 @@ pub struct ChatBody {
     pub response_format: Option<ResponseFormat>,
     /// If false, the answer has at most one tool call.
     pub parallel_tool_calls: Option<bool>,
-    /// How much the model thinks: none, minimal, low, medium or high.
+    /// How much the model thinks: none, minimal, low, medium, high or xhigh.
     pub reasoning_effort: Option<String>,
     /// The key `enable_thinking` (true or false) turns thinking on or off. Has precedence over `reasoning_effort`.
     #[schema(value_type = Object)]

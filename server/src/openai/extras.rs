@@ -210,7 +210,7 @@ pub fn think(request: &mut Request, field: &str, effort: Option<&str>, kwargs: O
             "low" => "short",
             "medium" => "on",
             "high" | "xhigh" => "long",
-            _ => return Err(Failure::field(field, "expected none, minimal, low, medium or high")),
+            _ => return Err(Failure::field(field, "expected none, minimal, low, medium, high or xhigh")),
         }),
         (Some(_), _) => return Err(Failure::field("chat_template_kwargs.enable_thinking", "expected true or false")),
     };

@@ -58,7 +58,7 @@ pub enum TextFormat {
 /// How much the model thinks.
 #[derive(Debug, Clone, Default, Deserialize, Serialize, ToSchema)]
 pub struct Reasoning {
-    /// none, minimal, low, medium or high.
+    /// none, minimal, low, medium, high or xhigh.
     pub effort: Option<String>,
     /// Ignored: a response has the whole thought.
     pub summary: Option<String>,
