@@ -10,7 +10,7 @@ use wingbeat::low_level::session::Model;
 /// The maximum number of slots if the user gives no number. More slots gain little, because 16 tokens already share each read of the weights.
 const SLOTS: usize = 16;
 
-/// Returns the number of slots: `asked`, if so many fit the free memory. Without `asked`, returns as many slots as fit into half of the free memory,
+/// Returns the number of slots: `asked`, if that many slots fit the free memory. Without `asked`, returns as many slots as fit into half of the free memory,
 /// from 1 to 16. Unknown free memory counts as enough.
 ///
 /// # Errors
