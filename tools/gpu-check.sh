@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks and measures a GPU: every kernel against its twin, golden logits, speed beside estimates. Writes one page, one JSON file, and one
+# Checks and measures a GPU: every kernel against its reference on the CPU, golden logits, speed beside estimates. Writes one page, one JSON file, and one
 # picture per model.
 #
 # usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]

@@ -16,7 +16,7 @@ bundler=$(versioned esbuild)
 libraries=()
 for name in markdown-it highlight.js temml entities linkify-it mdurl uc.micro; do libraries+=("$(versioned "$name")"); done
 font=$(versioned @fontsource/stix-two-math)
-# the last two are dependencies of subset-font: their versions decide about the bytes
+# the last two are dependencies of subset-font: their versions determine the bytes of the font
 tools=()
 for name in subset-font harfbuzzjs wawoff2; do tools+=("$(versioned "$name")"); done
 # highlight.js/lib/common has 36 languages; these are added
