@@ -54,7 +54,7 @@ const inBrowser = async () => {
         }
         runs.push({ first, rate: ((n - 1) / done.timings.decode_ms) * 1000 });
       }
-      // the first run compiles what the load has left
+      // the first run compiles the kernels that loading did not compile
       const last = runs.slice(1);
       return { load, bytes: wasm_bytes, cold: runs[0].first, first: last[0].first, rate: Math.max(...last.map(({ rate }) => rate)) };
     },

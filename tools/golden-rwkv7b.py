@@ -68,7 +68,8 @@ def official(path):
 
 
 def recurrence(state, r, w, k, v, a, b):
-    """Computes the recurrence of the CUDA kernel in a loop: S <- S diag(exp(-exp(w))) + (S a) b^T + v k^T, y = S r, for each head. Changes `state` in place."""
+    """Computes the recurrence of the CUDA kernel in a loop: S <- S diag(exp(-exp(w))) + (S a) b^T + v k^T, y = S r, for each head. Changes `state`
+    in place."""
     heads = lambda x: x.view(x.shape[0], HEADS, SIZE)
     r, w, k, v, a, b = map(heads, (r, torch.exp(-torch.exp(w)), k, v, a, b))
     y = torch.empty_like(r)

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks and measures a GPU: every kernel against its reference on the CPU, golden logits, speed beside estimates. Writes one page, one JSON file, and one
-# picture per model.
+# Checks and measures a GPU: every kernel against its reference on the CPU, golden logits, speed beside estimates. Writes one page, one JSON file,
+# and one picture per model.
 #
 # usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]
 #                     [--predict GPU] [--web-rwkv BINARY] [--beside "NAME …"]

@@ -345,8 +345,8 @@ impl WeightArgs {
         load(&ModelSource::Path(path.to_path_buf()), &self.options_beside()?)
     }
 
-    /// Returns the options of a second model: the device and weight formats of the first model. The vocabulary, the placement of layers, the adapter and
-    /// the calibration belong only to the first model.
+    /// Returns the options of a second model: the device and weight formats of the first model. The vocabulary, the placement of layers, the
+    /// adapter and the calibration belong only to the first model.
     pub fn options_beside(&self) -> Result<Options> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         Ok(Options { dtype, quant, ..self.run.options(None)? })

@@ -1,4 +1,5 @@
-//! Finds a model by its path, by the name of a published model, or by an address on Hugging Face. The error for a missing model explains how to get it.
+//! Finds a model by its path, by the name of a published model, or by an address on Hugging Face. If the model is missing, the
+//! error explains how to get it.
 
 mod table;
 

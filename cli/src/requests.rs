@@ -26,8 +26,8 @@ pub fn start_engine(model: &Model, options: EngineOptions, base: Option<(Snapsho
     Ok(engine)
 }
 
-/// Returns `options` for an engine with one caller. The bytes of states need no limit, because the caller keeps few states. Prefill may slow down decoding,
-/// because nobody waits for single tokens.
+/// Returns `options` for an engine with one caller. The bytes of states need no limit, because the caller keeps few states. Prefill may slow down
+/// decoding, because nobody waits for single tokens.
 pub fn for_one_caller(options: EngineOptions) -> EngineOptions {
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     EngineOptions { states, prefill_slowdown: None, ..options }

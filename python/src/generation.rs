@@ -164,8 +164,8 @@ impl Generation {
         }
     }
 
-    /// Returns the next event if it is available, and `None` after the last event. Otherwise returns `...`, and calls `ready` once from another thread when
-    /// the caller should poll again.
+    /// Returns the next event if it is available, and `None` after the last event. Otherwise returns `...`, and calls `ready` once from another
+    /// thread when the caller should poll again.
     fn poll(&self, py: Python<'_>, ready: Py<PyAny>) -> PyResult<Py<PyAny>> {
         if process::is_forked() {
             return Err(errors::forked(py));

@@ -83,7 +83,8 @@ impl Drop for Model {
 
 #[pymethods]
 impl Model {
-    /// Loads a model: `kind` is `path`, `embedded` or `synthetic`. `options` are names and texts. `progress(stage, done, total)` is called during the load.
+    /// Loads a model: `kind` is `path`, `embedded` or `synthetic`. `options` are names and texts. `progress(stage, done, total)` is called during
+    /// the load.
     #[staticmethod]
     #[pyo3(signature = (kind, name, options, download, progress))]
     fn load(

@@ -69,7 +69,7 @@ impl Watch {
         Watch { stop: Arc::default(), last: Instant::now(), raised: None }
     }
 
-    /// Stops the reading if `reader` is closed, or if a signal handler raises an exception. Checks for signals at most once per [`SLICE`].
+    /// Stops the reading if `reader` is closed, or if a signal handler raises an exception. Checks for signals at most once per `SLICE`.
     pub fn look(&mut self, reader: &Reader) {
         if reader.is_closed() {
             self.stop.store(true, Ordering::SeqCst);

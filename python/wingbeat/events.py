@@ -155,8 +155,8 @@ class SavedState:
 class Done:
     """A text is complete.
 
-    `finish_reason` is the reason in the words of OpenAI's API. `finish` is `eos`, `stop`, `length`, `context` or `interrupted`. `complete` is whether the
-    text satisfies its grammar or schema, or None without one. `state` is the saved state, the error that prevented saving, or None.
+    `finish_reason` is the reason in the words of OpenAI's API. `finish` is `eos`, `stop`, `length`, `context` or `interrupted`. `complete` is
+    whether the text satisfies its grammar or schema, or None without one. `state` is the saved state, the error that prevented saving, or None.
     """
 
     index: int

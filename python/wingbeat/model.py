@@ -201,7 +201,8 @@ class Model:
         return ids if tokenize else self._tokenizer.decode(ids, special=True)
 
     def stats(self) -> dict[str, int]:
-        """Returns the engine's numbers: slots, free_slots, running, paused, waiting, swapped, cached (entries of the prefix cache), tokens (generated)."""
+        """Returns the engine's numbers: slots, free_slots, running, paused, waiting, swapped, cached (entries of the prefix cache),
+        and tokens (generated)."""
         return cast("dict[str, int]", json.loads(self._native.stats()))
 
     def close(self) -> None:

@@ -53,7 +53,8 @@ class State:
 
 
 class States(MutableMapping[str, State]):
-    """The named states of a model: a mapping of names to `State`. `generate(save_state=name)` saves a state, `generate(state=name)` begins with it."""
+    """The named states of a model: a mapping of names to `State`. `generate(save_state=name)` saves a state.
+    `generate(state=name)` begins with it."""
 
     def __init__(self, native: NativeModel) -> None:
         self._native = native

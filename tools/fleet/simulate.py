@@ -53,8 +53,8 @@ class Server:
         self.accepts = True
         # Grows when the server ends. A request or an event of an earlier life is void.
         self.life = 0
-        # The number of requests whose state is being transferred, the requests that wait for a slot, the prompts in prefill, and the texts that decode,
-        # ordered by the step at which they end.
+        # The number of requests whose state is being transferred, the requests that wait for a slot, the prompts in prefill, and the texts that
+        # decode, ordered by the step at which they end.
         self.coming = 0
         self.waiting: deque[Request] = deque()
         self.reading: deque[Request] = deque()

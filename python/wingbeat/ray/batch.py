@@ -36,10 +36,10 @@ _OF_TEXTS = "dtype quant activations strategy lora lora_alpha vocab context cach
 class RayBatch:
     """Generates a text for each row of a dataset. Each actor of a pool loads the model once.
 
-    `model` is a path or a name, as for `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a smallest and
-    a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray does not know.
-    Without `num_cpus`, an actor asks for 1 CPU, or for less if the pool would leave no CPU for the tasks that read. `autoscaling=True` allows a pool that
-    is larger than the cluster is now, because Ray adds machines.
+    `model` is a path or a name, as for `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a
+    smallest and a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray
+    does not know. Without `num_cpus`, an actor asks for 1 CPU, or for less if the pool would leave no CPU for the tasks that read.
+    `autoscaling=True` allows a pool that is larger than the cluster is now, because Ray adds machines.
     `settings` are the fields of `Settings`. A row can set them, too: its columns are the fields of a line of `wingbeat batch`. `seed` is the seed of the
     run: a row's own seed follows from it and from the id.
 
@@ -104,7 +104,8 @@ class RayBatch:
         PyArrow knows, such as `s3://bucket/results`. All machines must see it.
 
         A file appears when a batch is complete, so an interrupted run is resumed by the same call; `_run.json` keeps its settings. Errors count as
-        results; `retry_errors` removes them first. Returns numbers of results: `done` (texts of this run), `kept` (texts of earlier runs), `failed` (all errors).
+        results; `retry_errors` removes them first. Returns numbers of results: `done` (texts of this run), `kept` (texts of earlier runs), and
+        `failed` (all errors).
 
         Raises InputError if the folder has results of another model or of other settings, or if the cluster can never run the pool.
         """
