@@ -3,7 +3,7 @@
     pip install transformers torch
     python tools/glm-models.py tests/models
 
-Weights are bf16, so that the files are small. The logits are those of the same weights in f32. Written with transformers 5.23.0.
+Weights are bf16, so that the files are small. The logits are computed with the same weights in f32. Written with transformers 5.23.0.
 """
 
 import sys

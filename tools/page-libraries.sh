@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bundles the libraries of the chat page into server/page/lib/: one minified ES module each, a style sheet, the font of formulas, and their licences. Needs
-# node 20 and the npm registry.
+# Bundles the libraries of the chat page into server/page/lib/: one minified ES module each, a style sheet, the font of formulas, and their licences.
+# Needs node 20 and the npm registry.
 #
 # usage: tools/page-libraries.sh [--check]
 #   --check  writes nothing; fails if the files in the repository differ

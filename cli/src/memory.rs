@@ -1,7 +1,7 @@
 //! Ends the program if the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
 //!
-//! Large allocations, whose size depends on a file or a user, return errors instead (`error::try_alloc`). This allocator handles the failure of all other
-//! allocations. It belongs to the program, because a library must not choose its caller's allocator.
+//! Large allocations, whose size depends on a file or a user, return errors instead (`error::try_alloc`). This allocator handles the failure of all
+//! other allocations. It belongs to the program, because a library must not choose its caller's allocator.
 
 use signal_hook::low_level;
 use std::alloc::{GlobalAlloc, Layout, System};

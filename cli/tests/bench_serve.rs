@@ -35,7 +35,8 @@ fn serve(flags: &[&str]) -> Serve {
 }
 
 /// Starts a server that answers each request with the text that `respond` returns for the path. If the text is empty,
-/// the server never answers. If the text has the header `connection: keep-alive`, the server closes the connection at the next request. Returns the URL.
+/// the server never answers. If the text has the header `connection: keep-alive`, the server closes the connection at the next
+/// request. Returns the URL.
 fn canned(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());

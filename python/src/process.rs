@@ -119,8 +119,8 @@ pub fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     done
 }
 
-/// Ends running texts, and waits until no thread uses a device. Python calls this function before it ends, because drivers must not run while the process
-/// frees them.
+/// Ends running texts, and waits until no thread uses a device. Python calls this function before it ends, because drivers must not run while the
+/// process frees them.
 #[pyfunction]
 pub fn at_exit(py: Python<'_>) -> PyResult<()> {
     if is_forked() {

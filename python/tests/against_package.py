@@ -59,7 +59,7 @@ close(a, b, 1e-5)
 mine, other = ours.forward(tokens[:1], None)[1], theirs.forward(tokens[:1], None)[1]
 for token in tokens[1:9]:
     a, same = ours.forward([token], mine)
-    # Scripted by torch, the package changes a copy of the list.
+    # torch scripts the package's `forward`, which therefore changes a copy of the list.
     b, other = theirs.forward([token], other)
     assert same is mine
 close(a, b, 1e-5)

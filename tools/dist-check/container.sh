@@ -11,7 +11,7 @@ deb=$out/wingbeat_${version}_$debian.deb
 root=$(root minimal bookworm --variant=minbase)
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
-# container.py starts a new bash for each RUN step, which needs these functions.
+# container.py runs each RUN step in a new bash, which calls these functions.
 inside_step() { RUN_ENV="PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" inside "$root" "$@"; }
 export -f inside inside_step
 export root

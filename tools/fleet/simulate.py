@@ -1,4 +1,4 @@
-"""The simulation. An event changes the work of a server, and a single token is no event. Between events, a text advances at a constant speed."""
+"""The simulation. An event changes the work of a server. The simulation has no event per token: between events, texts advance at a constant speed."""
 
 import heapq
 import math
@@ -384,7 +384,7 @@ class Simulation:
     def _stop(self, stopped: tuple[list[Server], int]) -> None:
         servers, following = stopped
         for server in servers:
-            # Texts that are cut reach their callers, and their states reach the store. Here they count as whole.
+            # A text that is cut off reaches its caller, and its state reaches the store. The simulation counts it as a whole text.
             cut = [request for _, _, request in server.decoding]
             waiting = [*server.waiting, *server.reading]
             self._close(server)

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 _ROUTER = "ray.serve.experimental.consistent_hash_router"
-# Headers that belong to one connection (RFC 9110, section 7.6.1), and the length, which the next connection sets itself. `Host` is passed on: the server
-# compares it with the header `Origin` of its page.
+# Headers that belong to one connection (RFC 9110, section 7.6.1), and the length, which the next connection sets itself. `Host` is passed on: the
+# server compares it with the header `Origin` of its page.
 _OF_CONNECTION = frozenset("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length".split())
 _FLAGS = ("model", "device", "quant", "slots", "states")
 
