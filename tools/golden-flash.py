@@ -5,8 +5,8 @@
 
 Writes the folders flash, flash-groups and flash-stacked, and NAME.golden.safetensors for each: `tokens`, `logits` and `greedy` (the continuation
 that follows). Weights are bf16; the router's weights and biases are f32, as `transformers` keeps them. `model.double()` computes the logits
-from the stored weights: matrix products are f64, while norms, softmax, the router and the rotary angles stay f32. The script also computes the formulas in
-float64 with numpy, and compares both. Written with transformers 5.24.0, torch 2.15.0 and numpy 2.4.6.
+from the stored weights: matrix products are f64, while norms, softmax, the router and the rotary angles stay f32. The script also computes the
+formulas in float64 with numpy, and compares both. Written with transformers 5.24.0, torch 2.15.0 and numpy 2.4.6.
 """
 
 import json
