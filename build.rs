@@ -32,7 +32,7 @@ fn minor_version() -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.split('.').nth(1)?.parse().ok()
 }
 
-/// Returns whether every CPU of the target has NEON, and the bytes of numbers in memory are in the order of the weights' files.
+/// Returns whether every CPU of the target has NEON and is little-endian, as the weights' files are.
 fn has_neon() -> bool {
     target("ARCH") == "aarch64" && target("ENDIAN") == "little" && has_feature("neon")
 }
@@ -42,7 +42,7 @@ fn has_feature(feature: &str) -> bool {
     target("FEATURE").split(',').any(|found| found == feature)
 }
 
-/// Returns what cargo says of the target: `ARCH`, `ENDIAN` or `FEATURE`.
+/// Returns a property of the target from cargo: `ARCH`, `ENDIAN` or `FEATURE`.
 fn target(key: &str) -> String {
     env::var(format!("CARGO_CFG_TARGET_{key}")).unwrap_or_default()
 }

@@ -41,7 +41,7 @@ def request(port, method, path, body=None, key=None, timeout=60):
 
 
 def probe(until, call):
-    """Calls again and again. Returns the seconds of the slowest call. A call that fails counts as the whole time."""
+    """Repeats `call` until the time `until`. Returns the seconds of the slowest call, at most 60. If a call fails, returns the time of all calls."""
     slowest = 0.0
     begin = time.monotonic()
     while time.monotonic() < until:

@@ -1,5 +1,5 @@
-// Measures the package in Chromium beside the program, on the same software GPU (SwiftShader) in turn: loading, memory of the module, time to the first
-// token, tokens per second. Needs `make web` and a release build.
+// Measures the package in Chromium beside the program, on the same software GPU (SwiftShader) in turn: loading, memory of the module, time to the
+// first token, tokens per second. Needs `make web` and a release build.
 // usage: node benches/browser.mjs [--model FILE…] [--quant i8] [--rounds 3] [-n 32] [--device gpu|cpu]
 // Without --model, a 0.1B RWKV-7 with seeded weights is written to the folder for temporary files.
 
@@ -54,7 +54,7 @@ const inBrowser = async () => {
         }
         runs.push({ first, rate: ((n - 1) / done.timings.decode_ms) * 1000 });
       }
-      // the first run compiles what the load has left
+      // the first run compiles the kernels that loading did not compile
       const last = runs.slice(1);
       return { load, bytes: wasm_bytes, cold: runs[0].first, first: last[0].first, rate: Math.max(...last.map(({ rate }) => rate)) };
     },

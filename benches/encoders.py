@@ -13,7 +13,7 @@ import numpy as np
 
 WINGBEAT = os.environ.get('WINGBEAT', 'target/release/wingbeat')
 QUANTIZE = os.environ.get('LLAMA_QUANTIZE', 'llama-quantize')
-# Matrices that stay floats: exceptions of ours, and options of llama-quantize with the same meaning.
+# Matrices that stay floats: wingbeat's exceptions in a weight format, and the options of llama-quantize with the same meaning.
 KEPT = {'': ('', []), 'layer 0 output f16': (',blocks.0.att.output=f16', ['--tensor-type', 'blk.0.time_mix_output=f16'])}
 
 
@@ -30,7 +30,7 @@ def log_softmax(rows):
 
 
 def score(model, vocab, windows, folder):
-    """Returns log-probabilities after each token but the last of every window, [tokens, vocabulary]."""
+    """Returns log-probabilities after each token of every window except its last token, [tokens, vocabulary]."""
     rows = []
     for ids in windows:
         out = folder / 'logits.safetensors'

@@ -1,5 +1,5 @@
-//! Measures how much faster a single text is with guesses, on models with random weights. A processor forces the text, and no proposer but
-//! the one of 3 and 4 knows it.
+//! Measures how much faster a single text is with guesses, on models with random weights. A processor forces the text. Only the proposer
+//! of tests 3 and 4 knows the text.
 //!
 //! `cargo bench --bench speculation -- [--models NAMES] [--formats LIST] [--device D] [--rounds N] [--tokens N] [--draft NAME] [--tests LIST]`
 //!
@@ -99,7 +99,7 @@ struct Variant<'m> {
     right: Option<f64>,
 }
 
-/// The decoding time of a text in seconds, and the numbers of checked and right guesses.
+/// Generates `text`. Returns the decoding time in seconds, and the numbers of checked and right guesses.
 fn generate(model: &Model, prompt: &[u32], text: &[u32], variant: &Variant<'_>) -> (f64, usize, usize) {
     let session = Session::with_idle(model, 1, Idle { guesses: true, ..Idle::default() }).expect("a slot");
     let mut batcher = Batcher::new(session);
@@ -131,7 +131,7 @@ fn median(mut of: Vec<f64>) -> f64 {
     of[of.len() / 2]
 }
 
-/// Generates the text in every way, in turn. Prints each way's speed relative to the first.
+/// Generates the text with every variant, in turn. Prints each variant's speed, and the ratio to the speed of the first variant.
 fn compare(model: &Model, rounds: usize, prompt: &[u32], text: &[u32], variants: &[Variant<'_>]) {
     let mut times = vec![Vec::new(); variants.len()];
     let mut guesses = vec![(0, 0); variants.len()];

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use wingbeat::{Engine, EngineOptions, Error, GpuDevice, ModelSource, Options, Request, Result};
 
 fn main() -> Result<()> {
-    // Keep the instance until no thread of the driver runs: dropping the last one unloads the driver.
+    // Keep the instance until no thread of the driver runs: dropping the last instance unloads the driver.
     let instance = wgpu::Instance::new(wgpu::InstanceDescriptor::new_without_display_handle());
     let adapter = pollster::block_on(instance.request_adapter(&Default::default())).map_err(|e| Error::device(e.to_string()))?;
     let limits = adapter.limits();

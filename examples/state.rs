@@ -9,7 +9,7 @@ fn main() -> Result<()> {
     let first = engine.run(Request::text("Once upon a time").max_tokens(20).seed(1).save_state("story"))?;
     first.state.transpose()?;
     engine.export_state("", "story", &path)?;
-    // Another process or machine with the same weights reads the file. The prompt is not prefilled again, and the random numbers go on.
+    // Another process or machine with the same weights reads the file. The prompt is not prefilled again, and the stream of random numbers continues.
     let other = Engine::start(&model, EngineOptions::default())?;
     other.load_state("", "story", &path)?;
     let second = other.run(Request::text("").max_tokens(20).state("story"))?;

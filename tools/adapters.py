@@ -22,7 +22,7 @@ To add a row: run `make gpu-check`, put the files that it writes into `benches/r
 
 
 def speed(report: dict, field: str) -> str:
-    """Returns the speed of one text of the model: `field` is n_prompt or n_gen."""
+    """Returns the tokens per second of one text: of prefill if `field` is n_prompt, of decode if it is n_gen. "-" if not measured."""
     fits = [r for r in report["records"] if MODEL in r["model_filename"] and r[field] and r["n_batch"] == 1]
     return f"{fits[0]['avg_ts']:.1f}" if fits else "-"
 

@@ -21,7 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGES, BOOK = ROOT / "target/book-pages", ROOT / "target/book"
 ADDRESS = f"https://github.com/{os.environ.get('GITHUB_REPOSITORY', 'OWNER/wingbeat')}"
 PICTURES = {".png", ".svg"}
-# Code in a line, which may contain brackets; the target of a link; the source of a picture.
+# Matches code in a line, the target of a link, or the source of a picture. Code is matched first, because its brackets are not links.
 LINK = re.compile(r"`[^`]*`|\]\(([^)\s]+)\)|src=\"([^\"]+)\"")
 
 
@@ -31,12 +31,12 @@ def path_of(page: Path, link: str) -> Path:
 
 
 def place(page: Path) -> Path:
-    """Returns the path of a page in the book: mdBook makes index.html of a README, but leaves links to it alone."""
+    """Returns the path of a page in the book. mdBook turns README.md into index.html, but does not change links to README.md."""
     return page.with_name("index.md") if page.name == "README.md" else page
 
 
 def navigation(index: Path) -> tuple[str, list[Path]]:
-    """Returns mdBook's SUMMARY.md for the groups of an index, and the pages."""
+    """Returns mdBook's SUMMARY.md with the groups of the page `index`, and the paths of all pages in the book."""
     lines, pages = ["# Summary", "", "[wingbeat](index.md)", f"[All pages]({place(index)})"], [Path("README.md"), index]
     for line in (ROOT / index).read_text().splitlines():
         if group := re.fullmatch(r"\*\*(.+)\*\*", line):
@@ -92,7 +92,7 @@ class Links(html.parser.HTMLParser):
 
 def dead_links(book: Path) -> list[str]:
     """Returns the relative links of a book that lead to no file or no anchor."""
-    # The page of errors has links from the root of a server.
+    # The links of 404.html begin at the root of a server.
     pages = {path: Links(path) for path in book.rglob("*.html") if path.name != "404.html"}
     dead = []
     for page, links in pages.items():

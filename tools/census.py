@@ -28,12 +28,12 @@ CRATES = {"src": None, "server/src": "server", "cli/src": "cli"}
 CORE = ["session", "chat", "conversation", "engine", "exec", "server"]
 
 TOKEN = re.compile(
-    r'//[^\n]*|/\*.*?\*/'  # comments; nested ones are not used in this crate
+    r'//[^\n]*|/\*.*?\*/'  # comments; this crate has no nested comments
     r'|b?r(?P<hash>#*)".*?"(?P=hash)|b?"(?:\\.|[^"\\])*"'  # strings
     r"|b?'(?:\\(?:x..|u\{[^}]*\}|.)|[^'\\\n])'",  # characters, not lifetimes
     re.DOTALL,
 )
-# The condition holds only in tests. `any(test, …)` holds elsewhere too.
+# Matches conditions that hold only in tests. `any(test, …)` can also hold elsewhere.
 TEST = re.compile(r"#\[cfg\((?:test|all\(test\b[^\]]*)\)\]\s*(?:#\[[^\]]*\]\s*)*")
 
 
@@ -137,7 +137,7 @@ def types(files, verbose):
 
 
 def is_associated(text, at):
-    """Reports whether the innermost open block before `at` is that of an impl or a trait."""
+    """Returns whether the innermost open block before `at` belongs to an impl or a trait."""
     depth = 0
     for i in range(at - 1, -1, -1):
         depth += (text[i] == "}") - (text[i] == "{")
@@ -176,7 +176,7 @@ def reachable(crate):
         key, path = stack.pop()
         item = index.get(str(key))
         if item is None or str(key) in found or path.endswith("::low_level"):
-            continue  # an item of another crate, one that has a path already, or one without a promise
+            continue  # an item of another crate, an item that has a path already, or an item of `low_level`, which promises no stability
         kind, content = next(iter(item["inner"].items()))
         parent = path.rpartition("::")[0]
         if kind == "use" and content["is_glob"]:

@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 CHART = ROOT / "assets/speed.svg"
 CPU, LLVMPIPE = "2026-11-29-rounded-activations.md", "2026-11-23-llama-cpp.md"
-# The column with the latest measurements of decode on that page. Prefill did not change with it.
+# The column of the page CPU with the latest decode speeds. That change did not affect prefill.
 LATEST = "and into the first-level cache"
 # A group of bars, and for each weight format the cells (page, row, column) of decode and of prefill.
 GROUPS = [
@@ -86,7 +86,7 @@ def drawing() -> str:
     bottom = y - 22
     names = [f'<text class="soft small" x="{LEFT + x * scale:.1f}" y="{bottom + 16}" text-anchor="middle">{name}</text>'
              for x, name in ((0, "0"), (1, "1: as fast as the other engine"), (2, "2: twice as fast"))]
-    # The names of both ends stay within the picture.
+    # The last name ends at the picture's margin, so that it stays within the picture.
     names[2] = names[2].replace('text-anchor="middle"', 'text-anchor="end"').replace(f'x="{LEFT + 2 * scale:.1f}"', f'x="{WIDTH - 16}"')
     head = ['<text class="text head" x="16" y="27">Speed of wingbeat, as a multiple of another engine’s</text>']
     for x, kind in ((WIDTH - 170, "decode"), (WIDTH - 86, "prefill")):

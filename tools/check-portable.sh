@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Type-checks the crates for other platforms: Windows and macOS (library, server and program), the web (library without default features).
 # Links and runs nothing. Uses installed targets of rustup. Otherwise, on Debian, unpacks a compiler from Debian's packages into a cache
-# folder (0.7 GB, no root, no installation) and builds the standard library from its sources. A target without either prints SKIPPED.
+# folder (0.7 GB, no root, no installation) and builds the standard library from its sources. Prints SKIPPED for a target for which neither works.
 # usage: check-portable.sh [TARGET…]      environment: WINGBEAT_PORTABLE, the cache folder
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -35,7 +35,7 @@ unpack_debian() {
   local packages dir
   [ ! -x "$cache/root/usr/bin/rustc" ] || return 0
   command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || { echo "this system is not Debian" >"$log"; return 1; }
-  # The packages that an installation would add to this machine.
+  # Lists the packages that an installation would add to this machine.
   packages=$(apt-get install --simulate --no-install-recommends rustc-web cargo-web rust-web-src 2>"$log" | awk '/^Inst / { print $2 }')
   [ -n "$packages" ] || { echo "apt-get finds no package rustc-web (apt-get update may help)" >>"$log"; return 1; }
   echo "unpacking a Rust compiler from Debian's packages into $cache"

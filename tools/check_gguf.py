@@ -6,7 +6,7 @@
 
 For each checkpoint, the script writes a GGUF file to a temporary folder, reads it with `gguf.GGUFReader`, and runs the text through llama.cpp and
 through wingbeat (`score --logits` of the original checkpoint, on the CPU). It prints the normalised mean squared error of the logits, and ends with 1 if
-tokens differ or if an error is above --most. Without --quant, the default is F32 and an error of 1e-6. With --quant, wingbeat runs the GGUF file itself.
+tokens differ or if an error is above --most. The defaults are --dtype f32 and --most 1e-6. With --quant, wingbeat runs the GGUF file itself.
 
 With --vocab none, the files have no vocabulary, and the input is a list of ids.
 
@@ -75,7 +75,7 @@ def main():
             for tensor in reader.tensors:
                 kinds[tensor.tensor_type.name] = kinds.get(tensor.tensor_type.name, 0) + 1
             model, extra = (path, ["--quant", "keep"]) if args.quant else (checkpoint, [] if args.vocab == "none" else vocab)
-            # The models of the tests have few ids.
+            # The vocabularies of the test models are small, so all ids are below 60.
             extra = [*extra, "--tokens", ",".join(str(i * 7 % 60) for i in range(48))] if args.vocab == "none" else [*extra, "-p", TEXT]
             ids, ours = reference(args.wingbeat, model, out, [*extra, "--dtype", "f32"])
             found, theirs = llama(path, "" if args.vocab == "none" else TEXT, ids)

@@ -3,8 +3,8 @@
 
 Run: python tools/embedding-golden.py FOLDER   (needs torch, and rwkv-emb 0.2.6 without its dependencies)
 
-The package computes in f16 on CUDA, with heads of 64 channels. Here its source is loaded with f32, the CPU and heads of 16 channels in their
-place, and with a plain loop in place of its CUDA kernel. The end of a text is the last id, as 65535 is the last id of the World vocabulary.
+The package computes in f16 on CUDA, with heads of 64 channels. This script changes the package's source: f32, the CPU, heads of 16 channels, and a
+plain loop in place of the CUDA kernel. The last id ends a text, like 65535, the last id of the World vocabulary.
 """
 import json, math, os, sys, types, importlib.util, importlib.machinery
 
@@ -46,7 +46,7 @@ def package():
 
 
 def wkv(b, t, c, h, state, r, w, k, v, a, bb, y):
-    """The formula of the CUDA kernel: S ← S diag(w) + (S a) bᵀ + v kᵀ, y = S r. `state` changes in place."""
+    """Computes the formula of the CUDA kernel: S ← S diag(w) + (S a) bᵀ + v kᵀ, y = S r. `state` changes in place."""
     n = c // h
     r, w, k, v, a, bb = (x.view(b, t, h, n) for x in (r, torch.exp(-math.exp(-0.5) * w), k, v, a, bb))
     s, out = state.view(b, h, n, n), y.view(b, t, h, n)

@@ -16,7 +16,7 @@ targets=("$@")
 [ ${#targets[@]} -gt 0 ] || mapfile -t targets < <(sed -n 's/^name = "\(.*\)"$/\1/p' fuzz/Cargo.toml | tail -n +2)
 
 cargo fuzz --version >/dev/null 2>&1 || cargo install cargo-fuzz --locked --quiet
-# Fuzz with the versions of the program's dependencies.
+# Fuzzes the same versions of dependencies as the program has.
 [ fuzz/Cargo.lock -nt Cargo.lock ] || cp Cargo.lock fuzz/Cargo.lock
 cargo fuzz build
 

@@ -52,7 +52,7 @@ def value(text):
 
 
 def openai(messages):
-    """The messages as the template reads them: cleaned, without thoughts, with calls inside the answer before them."""
+    """Returns the messages as the template reads them: cleaned, without thoughts, with calls inside the answer before them."""
     made = []
     for message in messages:
         role, content = message["role"], message["content"]
@@ -83,7 +83,7 @@ def main():
     for system in SYSTEMS:
         for tools, talks in ([], TALKS), ([], TOOL_TALKS[1:3]), ([WEATHER], TOOL_TALKS), ([WEATHER, CLOCK], TOOL_TALKS[2:3]):
             for talk in talks:
-                # With tools, the style of the request does not matter.
+                # With tools, the prompt does not depend on the style, so fewer styles are enough.
                 styles = STYLES if talk in TALKS else STYLES[len(cases) % 2 :: 3]
                 for style, opening in styles:
                     messages = system + talk

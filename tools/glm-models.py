@@ -3,7 +3,7 @@
     pip install transformers torch
     python tools/glm-models.py tests/models
 
-Weights are bf16, so that the files are small. The logits are those of the same weights in f32. Written with transformers 5.23.0.
+Weights are bf16, so that the files are small. The logits are computed with the same weights in f32. Written with transformers 5.23.0.
 """
 
 import sys
@@ -23,7 +23,7 @@ def rope(factor, **more):
 
 
 def models():
-    """The heads of the first two models are not width / heads channels wide. 4.1V's always are."""
+    """Yields each model with its name. Only the heads of GLM-4.1V are width / heads channels wide."""
     heads = dict(num_attention_heads=4, head_dim=16, attention_bias=False)
     # GLM-4-32B-0414 and GLM-Z1-32B-0414: two more norms per layer, no biases
     yield "glm-32b", Glm4ForCausalLM(Glm4Config(**SIZES, **heads, rope_parameters=rope(0.5)))
@@ -53,7 +53,7 @@ def randomise(model):
 torch.set_num_threads(1)
 folder = Path(sys.argv[1])
 tokens = torch.tensor([[(7 * i * i + 3 * i + 11) % 64 for i in range(24)]])
-tokens[tokens == 4] = 6  # the images and the videos of 4.1V
+tokens[tokens == 4] = 6  # 4 and 5 are the ids of images and videos in GLM-4.1V
 tokens[tokens == 5] = 7
 for name, model in models():
     randomise(model)

@@ -4,9 +4,9 @@
     python tools/golden-flash.py tests/models
 
 Writes the folders flash, flash-groups and flash-stacked, and NAME.golden.safetensors for each: `tokens`, `logits` and `greedy` (the continuation
-that follows). Weights are bf16; the router's weights and biases are f32, as `transformers` keeps them. The logits are those of the stored weights by
-`model.double()`: matrix products are f64, while norms, softmax, the router and the rotary angles stay f32. The script also computes the formulas in
-float64 with numpy, and compares both. Written with transformers 5.24.0, torch 2.15.0 and numpy 2.4.6.
+that follows). Weights are bf16; the router's weights and biases are f32, as `transformers` keeps them. `model.double()` computes the logits
+from the stored weights: matrix products are f64, while norms, softmax, the router and the rotary angles stay f32. The script also computes the
+formulas in float64 with numpy, and compares both. Written with transformers 5.24.0, torch 2.15.0 and numpy 2.4.6.
 """
 
 import json
@@ -19,9 +19,10 @@ from safetensors.torch import load_file, save_file
 from transformers import Glm4MoeLiteConfig, Glm4MoeLiteForCausalLM
 
 N_TOKENS, N_GREEDY, VOCAB = 100, 12, 64
-# The closest decisions of a model: a router's choice in sigmoids, a greedy choice in logits. Seeds are chosen so that rounding changes none.
+# The minimum gap between a choice and the next candidate: of routers in sigmoids, of greedy choices in logits. Seeds are chosen so that rounding
+# changes no choice.
 ROUTER_GAP, GREEDY_GAP = 2e-3, 2e-2
-# Two norms have this number whatever `rms_norm_eps` says.
+# The epsilon of the two norms of latents, which ignore `rms_norm_eps`.
 LATENT_EPS = 1e-6
 SIZES = dict(vocab_size=VOCAB, hidden_size=64, intermediate_size=96, moe_intermediate_size=32, num_hidden_layers=3, num_attention_heads=4,
              num_key_value_heads=4, n_routed_experts=8, num_experts_per_tok=2, q_lora_rank=32, kv_lora_rank=32, qk_nope_head_dim=24,
@@ -54,7 +55,7 @@ def randomise(model, seed):
 
 
 def save(model, folder, is_stacked):
-    """Casts to bf16, but for the router, and saves. `transformers` writes one tensor per expert, unless told otherwise."""
+    """Casts all weights except the router's to bf16, and saves the model: with one tensor per expert, or with stacked experts if `is_stacked`."""
     routers = {n: t.clone() for n, t in model.state_dict().items() if ".gate.weight" in n or "e_score" in n}
     model.to(torch.bfloat16)
     for name, t in routers.items():
@@ -101,7 +102,7 @@ def attention(x, w, c):
 
 
 def top(scores, k, gaps):
-    """Returns the k largest, and notes how far the next one is."""
+    """Returns the indices of the k largest scores. Appends the gap to the next score to `gaps`."""
     order = np.argsort(-scores, kind="stable")
     if k < len(scores):
         gaps.append(scores[order[k - 1]] - scores[order[k]])
@@ -131,7 +132,7 @@ def experts(x, w, c, gaps):
 
 
 def reference(folder, tokens):
-    """Returns the logits of the files in a folder, in float64, and the closest decision of all routers."""
+    """Returns the logits of the files in a folder, in float64, and the smallest gap of all routers' choices."""
     c = json.loads((folder / "config.json").read_text())
     tensors = {n: t.double().numpy() for n, t in load_file(folder / "model.safetensors").items()}
     x, gaps = tensors["model.embed_tokens.weight"][tokens], []
@@ -152,7 +153,7 @@ def main():
         model = Glm4MoeLiteForCausalLM(Glm4MoeLiteConfig(**{**SIZES, **settings}))
         randomise(model, seed)
         save(model, folder, is_stacked)
-        # The rotary wave lengths of the saved model are bf16; those of a model that is loaded in f32 are not.
+        # Loads the saved model again in f32, because the rotary wave lengths of the model in memory were cast to bf16.
         model = Glm4MoeLiteForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager", experts_implementation="eager")
         model = model.double().eval()
         text = torch.randint(4, VOCAB, (N_TOKENS,), generator=torch.Generator().manual_seed(414)).tolist()

@@ -4,8 +4,8 @@
     pip install llama-cpp-python gguf numpy safetensors; python tools/golden-qwen.py [FOLDER]
 
 The weights are seeded numbers, so no checkpoint is stored; tests/qwen.rs makes the same weights. The script writes a GGUF file of each model, and runs
-llama.cpp on it in f32. It also computes the formulas in float64, and compares both. The file has the logits in float64's precision, rounded to f32. With
-FOLDER, the GGUF files stay there.
+llama.cpp on it in f32. It also computes the formulas in float64, and compares both. The file has the logits of the float64 computation, rounded to
+f32. With FOLDER, the GGUF files stay there.
 
 To use a llama.cpp of your own: LLAMA_CPP_LIB_PATH=FOLDER names the folder of libllama.so, and PYTHONPATH the source of llama-cpp-python.
 """

@@ -4,7 +4,7 @@
     pip install rwkv==0.8.32 torch numpy; python tools/golden-rwkv7a.py
 
 The weights are seeded numbers, so no checkpoint is stored. tests/deep_embed.rs makes the same weights with `Synthetic { seed: 1 }`
-(src/words/synthetic.rs). This script repeats its formulas, writes a .pth, and runs the package on it in f32.
+(src/words/synthetic.rs). tools/seeded.py repeats the formulas of `Synthetic`. This script writes a .pth, and runs the package on it in f32.
 """
 
 import json

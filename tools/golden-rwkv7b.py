@@ -9,7 +9,7 @@ functions after it. The script changes three things. The model is on the CPU, it
 the recurrence. The demo fixes some sizes: keys have 256 channels, low-rank pairs a rank of 32.
 
 The weights are seeded numbers, so no checkpoint is stored. tests/deep_attention.rs makes the same weights with `Synthetic { seed: 1 }`
-(src/words/synthetic.rs). golden-rwkv7a.py repeats its formulas.
+(src/words/synthetic.rs). tools/seeded.py repeats the formulas of `Synthetic`.
 """
 
 import os
@@ -57,7 +57,7 @@ def official(path):
     with open(path) as file:
         text = file.read()
     text = text[text.index("class RWKV_x070(") : text.index("# The testing code")]
-    # The recurrent state would be f32.
+    # Without the last replacement, the recurrent state would be f32.
     text = text.replace('"cuda"', '"cpu"').replace("'cuda'", "'cpu'").replace("dtype=torch.float,", "dtype=DTYPE,")
     same = lambda function: function
     names = dict(nn=nn, F=F, torch=torch, types=types, List=List, DTYPE=torch.float64, MyModule=nn.Module)
@@ -68,7 +68,8 @@ def official(path):
 
 
 def recurrence(state, r, w, k, v, a, b):
-    """The CUDA kernel as a loop: S <- S diag(exp(-exp(w))) + (S a) b^T + v k^T, y = S r, for each head. Changes `state` in place."""
+    """Computes the recurrence of the CUDA kernel in a loop: S <- S diag(exp(-exp(w))) + (S a) b^T + v k^T, y = S r, for each head. Changes `state`
+    in place."""
     heads = lambda x: x.view(x.shape[0], HEADS, SIZE)
     r, w, k, v, a, b = map(heads, (r, torch.exp(-torch.exp(w)), k, v, a, b))
     y = torch.empty_like(r)

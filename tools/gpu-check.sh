@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Checks and measures a GPU: every kernel against its twin, golden logits, speed beside estimates. Writes one page, one JSON file, and one
-# picture per model.
+# Checks and measures a GPU: every kernel against its reference on the CPU, golden logits, speed beside estimates. Writes one page, one JSON file,
+# and one picture per model.
 #
 # usage: tools/gpu-check.sh [--binary PATH] [--device D] [--out DIR] [--models "NAME …"] [--batches N,…] [--prompt P] [--gen G]
 #                     [--predict GPU] [--web-rwkv BINARY] [--beside "NAME …"]
@@ -16,8 +16,8 @@
 #   --web-rwkv B   binary of web-rwkv's bench example, to run in turn with wingbeat (benches/compare_web_rwkv.sh)
 #   --beside M     models for --web-rwkv (default rwkv7-1.5b)
 #
-# Writes DATE-DEVICE.md, DATE-DEVICE.json and DATE-DEVICE-MODEL.svg after every model, so an interrupted run keeps finished results. Needs bash and python3.
-# A model that does not fit is named and skipped. Exit code 3: a result is wrong.
+# Writes DATE-DEVICE.md, DATE-DEVICE.json and DATE-DEVICE-MODEL.svg after every model, so an interrupted run keeps finished results. Needs bash and
+# python3. A model that does not fit is named and skipped. Exit code 3: a result is wrong.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 # shellcheck source=benches/options.sh

@@ -11,7 +11,7 @@ cache=${WINGBEAT_MESA:-${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat/mesa}
 case $release in
   backports)
     suites=(bookworm bookworm-backports)
-    # The system's own libraries do for the rest.
+    # All other libraries come from the system.
     packages=(mesa-vulkan-drivers/bookworm-backports mesa-drm-shim/bookworm-backports libdrm2/bookworm-backports libdrm-amdgpu1/bookworm-backports)
     depends=no ;;
   sid)

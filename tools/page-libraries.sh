@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Bundles the libraries of the chat page into server/page/lib/: one minified ES module each, a style sheet, the font of formulas, and their licences. Needs
-# node 20 and the npm registry.
+# Bundles the libraries of the chat page into server/page/lib/: one minified ES module each, a style sheet, the font of formulas, and their licences.
+# Needs node 20 and the npm registry.
 #
 # usage: tools/page-libraries.sh [--check]
 #   --check  writes nothing; fails if the files in the repository differ
@@ -16,7 +16,7 @@ bundler=$(versioned esbuild)
 libraries=()
 for name in markdown-it highlight.js temml entities linkify-it mdurl uc.micro; do libraries+=("$(versioned "$name")"); done
 font=$(versioned @fontsource/stix-two-math)
-# the last two are dependencies of subset-font: their versions decide about the bytes
+# the last two are dependencies of subset-font: their versions determine the bytes of the font
 tools=()
 for name in subset-font harfbuzzjs wawoff2; do tools+=("$(versioned "$name")"); done
 # highlight.js/lib/common has 36 languages; these are added

@@ -18,7 +18,7 @@ import termios
 
 COLUMNS, ROWS = 92, 200
 QUESTIONS = ["Tell me a story about a fox.", "Where did the fox live?", "Give me a record of a cat as JSON.", "/think on", "What is 8 minus 3?"]
-# A command, and the lines to type into it: each once the program shows its prompt.
+# A command, the lines that are typed at its prompts, and the number of output lines to show. None shows all lines.
 SESSION = [
     (["inspect"], [], 6),
     (["chat", "--seed", "2"], [*QUESTIONS, "/exit"], None),

@@ -20,10 +20,10 @@ pass "kernels of real GPUs" WINGBEAT_KERNELS=groups
 pass "kernels of real GPUs without subgroups" WINGBEAT_KERNELS=groups WINGBEAT_SUBGROUPS=0
 pass "sampling on the device" WINGBEAT_DRAWS=device
 pass "kernels of software adapters" WINGBEAT_KERNELS=lanes
-# Smaller than most matrices of the tests, so these are split by rows.
+# Most matrices of the tests have more than 10000 bytes, so they are split by rows.
 pass "split matrices" WINGBEAT_MAX_BINDING=10000
 if [ -e "$swiftshader" ]; then
-  # Loaders before 1.3.207 read the second variable.
+  # Vulkan loaders before 1.3.207 read the second variable.
   pass "a second driver" VK_DRIVER_FILES="$swiftshader" VK_ICD_FILENAMES="$swiftshader"
 else
   printf '\n== a second driver\nSKIPPED: no %s (Debian: apt-get install chromium)\n' "$swiftshader"

@@ -18,7 +18,7 @@ trap 'rm -rf "$folder"' EXIT
 {
   python3 -m venv "$folder/venv"
   "$folder/venv/bin/pip" install --quiet -r tests/deploy/requirements.txt
-  # The last release in Python has the schema of compose files.
+  # docker-compose 1.29.2, the last release in Python, contains the schema of compose files.
   "$folder/venv/bin/pip" download --quiet --no-deps --dest "$folder" docker-compose==1.29.2
   python3 -m zipfile -e "$folder"/docker_compose-*.whl "$folder/compose"
 } || skip "the packages of the tests cannot be installed"

@@ -31,7 +31,7 @@ trap 'rm -rf "$venv"' EXIT
 # shellcheck disable=SC2086 # a pattern
 "$venv/bin/pip" install --quiet --no-index --no-deps target/wheels/$pattern
 "$venv/bin/pip" install --quiet numpy
-# A user has neither Rust nor this repository in the way.
+# The PATH of a user contains neither Rust nor this repository.
 PATH=$venv/bin:/usr/bin:/bin
 wingbeat --version
 cd python/tests

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
-# Tests the npm package and the demo in Chromium with a software GPU, and in Node. Builds the package if web/pkg is missing. Without Chromium, node or npm
-# it prints SKIPPED; with WINGBEAT_REQUIRE_BROWSER=1 that is an error.
-# usage: test-web.sh [short|long] [NAME…]     NAME: texts, cache, sources, faults, api, package, bundles, places, demo, docs, selftest, kernels; long adds formats and firefox.
+# Tests the npm package and the demo in Chromium with a software GPU, and in Node. Builds the package if web/pkg is missing. Without Chromium, node
+# or npm it prints SKIPPED; with WINGBEAT_REQUIRE_BROWSER=1 that is an error.
+# usage: test-web.sh [short|long] [NAME…]     NAME: texts, cache, sources, faults, api, package, bundles, places, demo, docs, selftest, kernels;
+# long adds formats and firefox.
 # Deno is tested if it is in the PATH, or if DENO names it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

@@ -29,7 +29,7 @@ export XDG_RUNTIME_DIR=$work WINGBEAT_CACHE=$work/cache
 mkdir "$work/bin"
 cp "$program" "$work/bin/wingbeat.exe"
 
-# Wine 8 lacks this library, from which Rust's standard library gets random numbers. It forwards to the one that Wine has.
+# Wine 8 lacks this library, from which Rust's standard library gets random numbers. This replacement calls a function that Wine has.
 libraries=(/usr/lib/*/wine/x86_64-windows /usr/lib*/wine/x86_64-windows /opt/wine*/lib*/wine/x86_64-windows)
 if ! find "${libraries[@]}" -name bcryptprimitives.dll 2>/dev/null | grep -q .; then
   # shellcheck source=tools/dist/common.sh

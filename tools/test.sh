@@ -22,7 +22,7 @@ if [ $# -eq 0 ]; then
     "$cargo" run --quiet --example "$example" >/dev/null
   done
 fi
-# Runs the other tests after a failure.
+# After a failure, the remaining tests still run.
 failed=0
 "${run[@]}" --no-fail-fast "$@" || failed=1
 # Official clients and the operation of the server, with the program that the tests have built. A part is skipped if its packages cannot be installed.

@@ -40,7 +40,7 @@ struct Arguments {
 
 type Outcome = Result<Compiled, String>;
 
-/// Returns the exit status.
+/// Runs the program. Returns the exit status: 0 without faults, 1 with faults, 3 without a driver or GPU.
 pub fn main() -> i32 {
     let arguments = Arguments::parse();
     let Some(gpu) = &arguments.gpu else {

@@ -80,7 +80,7 @@ fn published(cooperative: Option<usize>, tuning: &Tuning, add: &mut dyn FnMut(Di
 
 /// Calls `add` with the dispatches of two products, in every kernel size that tuning may choose. One product has stored inputs. The other
 /// product computes its inputs. `first` has the sizes with which tuning begins. If the GPU has few registers, a kernel of any format may spill, so
-/// the weights have each of all formats in turn. Otherwise the weights have two formats in turn.
+/// the weights are stored in every format in turn. Otherwise they are stored in f16 and i8 in turn.
 fn tuned(first: &Tuning, add: &mut dyn FnMut(Dispatch)) {
     const WIDTH: usize = 2560;
     let mut tape = Tape::new();

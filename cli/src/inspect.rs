@@ -202,7 +202,7 @@ fn shape(r: &InspectReport) -> Option<String> {
     Some(shape)
 }
 
-/// Returns where the model's vocabulary is.
+/// Describes the model's vocabulary: where it is stored, or why there is no usable vocabulary.
 fn vocabulary(r: &InspectReport) -> String {
     match (r.vocabulary, &r.own_vocab) {
         (Some("own"), Some(own)) => format!("{} of kind {} in the file", own.n_tokens, own.kind),
@@ -213,20 +213,21 @@ fn vocabulary(r: &InspectReport) -> String {
     }
 }
 
-/// Writes the memory of a session with one slot as a sum: weights, states, scratch, total. Leaves out terms of zero bytes. `format` follows the word `weights`.
+/// Formats the memory of a session with one slot as a sum: weights, state and scratch, then the total. Leaves out terms of zero bytes. `format` is
+/// appended to the word `weights`, such as ` as f16`.
 fn sum(format: &str, [weights, state, scratch, total]: [u64; 4]) -> String {
     let parts = [(weights, format!("weights{format}")), (state, "state".into()), (scratch, "scratch".into())];
     let shown: Vec<String> = parts.iter().filter(|(bytes, _)| *bytes > 0).map(|(bytes, what)| format!("{} {what}", size(*bytes))).collect();
     format!("{} = {}", shown.join(" + "), size(total))
 }
 
-/// Writes the speed in each weight format: `30 in f16, 55 in i8`.
+/// Formats the tokens per second in each weight format: `30 in f16, 55 in i8`. A format whose weights do not fit the memory is `no room in f16`.
 pub fn speeds(speed: &SpeedReport) -> String {
     let of = |(format, speed): (&&str, &Option<f64>)| match speed {
         Some(speed) => format!("{} in {format}", two_digits(*speed)),
         None => format!("no room in {format}"),
     };
-    // The wide formats first.
+    // The map is sorted by name. `MEASURED` lists the widest format first.
     let shown: Vec<String> = MEASURED.iter().filter_map(|format| speed.tokens_per_second.get_key_value(format)).map(of).collect();
     shown.join(", ")
 }

@@ -31,7 +31,7 @@ struct ListedModel {
     name: String,
     size_bytes: u64,
     path: PathBuf,
-    /// True if the file is what an interrupted download left. `name` is then the repository, if the file is unknown.
+    /// True if an interrupted download left only a part of the file. If the file's name is unknown, `name` is the repository.
     partial: bool,
 }
 

@@ -77,7 +77,7 @@ fn page(command: Command) -> io::Result<(String, Vec<u8>)> {
     Ok((man.get_filename(), to))
 }
 
-/// Returns the usage as `--help` shows it. The section of clap_mangen lists every flag, and the section of the options does so, too.
+/// Returns the section SYNOPSIS with the usage line of `--help`. clap_mangen's own synopsis would repeat every flag of the section OPTIONS.
 fn synopsis(command: &Command) -> Roff {
     let usage = command.clone().render_usage().to_string();
     unfilled("SYNOPSIS", usage.trim_start_matches("Usage:").trim())

@@ -1,7 +1,7 @@
 //! Ends the program if the memory is exhausted: one line on stderr, with `--json` also an object on stdout, and exit code 4.
 //!
-//! Large allocations, whose size depends on a file or a user, return errors instead (`error::try_alloc`). This allocator handles the failure of all other
-//! allocations. It belongs to the program, because a library must not choose its caller's allocator.
+//! Large allocations, whose size depends on a file or a user, return errors instead (`error::try_alloc`). This allocator handles the failure of all
+//! other allocations. It belongs to the program, because a library must not choose its caller's allocator.
 
 use signal_hook::low_level;
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -45,7 +45,7 @@ fn checked(at: *mut u8, size: usize) -> *mut u8 {
 /// True if this process is the program. In Python, the same library is also loaded without the program.
 static IS_PROGRAM: AtomicBool = AtomicBool::new(false);
 
-/// Makes failed allocations that no caller handles end the program from now on.
+/// Marks this process as the program. From now on, a failed allocation ends the process, unless the caller handles the failure.
 pub fn end_when_exhausted() {
     IS_PROGRAM.store(true, Ordering::Relaxed);
 }
@@ -66,8 +66,8 @@ fn end(size: usize) -> ! {
     end_with(message.text(), MEMORY_HINT)
 }
 
-/// Prints an error and ends the program. Allocates nothing and waits for no lock, so a signal handler may call this function. `message` and
-/// `hint` must not contain a quote or a backslash.
+/// Prints an error and ends the program. Allocates nothing and, on Unix, waits for no lock, so a signal handler may call this function. `message`
+/// and `hint` must not contain a quote or a backslash, because they are copied into JSON unchanged.
 fn end_with(message: &str, hint: &str) -> ! {
     static IS_ENDING: AtomicBool = AtomicBool::new(false);
     let kind = Kind::Memory;
@@ -135,10 +135,10 @@ fn say(descriptor: i32, bytes: &[u8]) {
     let _ = if descriptor == 1 { std::io::stdout().write_all(bytes) } else { std::io::stderr().write_all(bytes) };
 }
 
-/// Makes the system's allocator return each large block to the system when it is freed. Otherwise glibc raises the size of blocks that it returns after
-/// each large block, and a server keeps the memory of its largest requests.
+/// Makes the system's allocator return each large block to the system when it is freed. Otherwise glibc raises this limit
+/// to the size of each freed large block, and a server keeps the memory of its largest requests.
 pub fn return_large_blocks() {
-    /// 1 MiB.
+    /// The minimum size of a large block: 1 MiB.
     #[cfg(all(target_os = "linux", target_env = "gnu"))]
     const LARGE: i32 = 1 << 20;
     // SAFETY: the call sets a number of the allocator, under the allocator's own lock.

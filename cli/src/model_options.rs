@@ -258,7 +258,8 @@ pub fn load_quietly(source: &ModelSource, options: &Options) -> Result<Model> {
     Model::load(source, options, &mut |done, total| bar.show(done, total))
 }
 
-/// Loads a model as [`load`] does. Prints only lines that are not in `said`, and adds them. So several variants of a model name their device once.
+/// Loads a model as [`load`] does, but prints only the lines that `said` does not contain yet, and adds them to `said`. Several variants of a model
+/// then name their device once.
 pub fn load_saying(source: &ModelSource, options: &Options, said: &mut Vec<String>) -> Result<Model> {
     let model = load_quietly(source, options)?;
     let notes = model.notes().iter().map(|note| format!("note: {}", flags::in_text(note)));
@@ -280,7 +281,7 @@ impl ModelArgs {
         self.load_for(Results::Logits)
     }
 
-    /// Loads a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
+    /// Loads a second model with the options of [`WeightArgs::options_beside`].
     pub fn load_beside(&self, path: &Path) -> Result<Model> {
         self.weights.load_beside(path)
     }
@@ -331,7 +332,8 @@ impl WeightArgs {
         load(source, &Options { calibration, ..options })
     }
 
-    /// Loads a model that computes vectors. Leaves out the adapter of `--lora`, which belongs to the models that generate text.
+    /// Loads an embedding model. Ignores `--lora`, because the adapter belongs to the models that generate text. Also ignores `--strategy` and
+    /// `--calibrate`.
     pub fn load_for_vectors(&self, path: &Path) -> Result<Model> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         let options = Options { dtype, quant, output: Results::Hidden, ..self.run.options(self.vocab.clone())? };
@@ -343,7 +345,8 @@ impl WeightArgs {
         load(&ModelSource::Path(path.to_path_buf()), &self.options_beside()?)
     }
 
-    /// Returns the options of a second model with the same device and weight formats. The options for vocabulary and strategy do not apply to it.
+    /// Returns the options of a second model: the device and weight formats of the first model. The vocabulary, the placement of layers, the
+    /// adapter and the calibration belong only to the first model.
     pub fn options_beside(&self) -> Result<Options> {
         let (dtype, quant) = (self.dtype.parse()?, self.quant.as_deref().map(str::parse).transpose()?);
         Ok(Options { dtype, quant, ..self.run.options(None)? })

@@ -41,7 +41,7 @@ impl Output {
     pub fn text(&mut self, text: &str) -> Result<(), Failure> {
         let shown = if self.is_terminal && !self.raw { printable(text) } else { Cow::Borrowed(text) };
         let shown = match &mut self.wrap {
-            // The window can have another width by now.
+            // The user may have resized the window since the last text.
             Some(wrap) => match terminal_size_of(io::stdout()) {
                 Some((Width(columns), _)) => Cow::Owned(wrap.wrapped(&shown, columns.into())),
                 None => shown,

@@ -171,7 +171,7 @@ mod tests {
             bar.set_position(total / 3);
             bar.force_draw();
             let shown = screen.0.lock().unwrap().clone();
-            // A line of exactly 80 columns does not wrap, either.
+            // A line of exactly 80 columns still fits.
             assert!(shown.contains(label) && shown.contains(note), "{shown:?}");
             let line = shown.rsplit(label).next().unwrap().trim_end();
             assert!(label.chars().count() + line.chars().count() <= 80, "{label}{line}");

@@ -196,7 +196,7 @@ pub fn read_text(from: impl Read) -> Result<Vec<u8>> {
 /// Reads a text file.
 ///
 /// # Errors
-/// `File` if the file cannot be read, `Input` if it is not UTF-8.
+/// `File` if the file cannot be read, `Input` if the text is not UTF-8 or longer than [`MAX_TEXT_BYTES`].
 pub fn text_file(path: &Path) -> Result<String> {
     let file = std::fs::File::open(path).map_err(|e| Error::io(e, path))?;
     read_text(file).and_then(utf8).map_err(|e| e.at(path.display()))

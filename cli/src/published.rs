@@ -1,4 +1,5 @@
-//! Finds a model by its path, by the name of a published model, or by an address on Hugging Face, and says how to get a missing one.
+//! Finds a model by its path, by the name of a published model, or by an address on Hugging Face. If the model is missing, the
+//! error explains how to get it.
 
 mod table;
 
@@ -32,11 +33,11 @@ pub struct Published {
     /// The name or address that the user typed.
     pub typed: String,
     pub address: Address,
-    /// The entry of the list, or `None` if the model is not in it.
+    /// The model's entry in [`PUBLISHED`], or `None` if the list does not have the model.
     model: Option<&'static PublishedModel>,
 }
 
-/// Returns the path of the model that `path` names. A published model, or one at an address that begins with `hf:`, is found in the cache, or
+/// Returns the path of the model that `path` names. A published model, or a model at an `hf:` address, is taken from the cache, or
 /// downloaded if the user agrees. All other paths are returned unchanged.
 ///
 /// # Errors
@@ -50,8 +51,8 @@ pub fn resolved(path: &Path) -> Result<PathBuf> {
     }
 }
 
-/// Returns the path of the model that `path` names, as `-m` does, without a terminal: `download` is `None` if a missing model may not be
-/// downloaded, else it is called with the bytes downloaded so far and all bytes.
+/// Returns the path of the model that `path` names, as `-m` does, but asks no questions. A missing model is downloaded if `download` is given.
+/// `download` reports the progress: its arguments are the downloaded bytes and all bytes.
 ///
 /// # Errors
 /// `File` for a web address, and for a missing file whose path has neither a folder nor a checkpoint's extension. `File` for a model that is not on
@@ -77,7 +78,7 @@ pub fn located(path: &Path, download: Option<&mut dyn FnMut(u64, u64)>) -> Resul
     }
 }
 
-/// Returns what `path` is, without looking into the cache.
+/// Returns the kind of model that `path` names. Does not look into the cache.
 fn target(path: &Path) -> Result<Target> {
     let text = path.to_string_lossy();
     if let Some(address) = address(&text) {
@@ -122,7 +123,7 @@ pub fn named_model(text: &str) -> Result<Published> {
     }
 }
 
-/// Returns the name of the published model at `address`, or `None` if none is there.
+/// Returns the name of the published model at `address`. Returns `None` for other addresses, and for an address that names a revision.
 #[cfg(feature = "download")]
 pub fn name_of(address: &Address) -> Option<&'static str> {
     let repository = address.name();
@@ -130,12 +131,12 @@ pub fn name_of(address: &Address) -> Option<&'static str> {
     found.filter(|_| address.is_unpinned()).map(|p| p.name)
 }
 
-/// Returns the error of a web address, where the user typed `text`.
+/// Returns the error for the web address `address`, which the user typed as `text`.
 fn web_address(text: &str, address: &str) -> Error {
     Error::file("expected a file or a model's name, found a web address").at(text).hint(for_address(address))
 }
 
-/// Returns the error of a name that no published model has.
+/// Returns the error for a name that no published model has. Suggests a similar name.
 fn unknown(text: &str) -> Error {
     let e = Error::file("no such file or folder").at(text);
     match nearest(text) {
@@ -181,7 +182,7 @@ impl PublishedModel {
         }
     }
 
-    /// Returns the error of a model that is not on this disk, where the user typed `text`.
+    /// Returns the error for a model that is not on this disk. `text` is the name that the user typed.
     fn missing(&self, text: &str) -> Error {
         let size = self.size.map(|size| format!(", {size}")).unwrap_or_default();
         let found = format!("no such file or folder, but this is a published model: {}, {}{size}", self.architecture, self.parameters);
@@ -254,8 +255,8 @@ fn for_address(address: &str) -> String {
     }
 }
 
-/// Returns what a page of Hugging Face shows, from the parts of its address after `https://`: `HOST/OWNER/REPO`, and maybe a revision and a file.
-/// Returns `None` for other pages.
+/// Returns the repository or file that a page of Hugging Face shows. `parts` is the page's address after `https://`, split at slashes:
+/// `HOST/OWNER/REPO`, and maybe a revision and a file. Returns `None` for other pages.
 #[cfg(feature = "download")]
 fn on_hub(parts: &[&str]) -> Option<Address> {
     let (owner, repository, rest) = match parts {

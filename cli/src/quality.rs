@@ -96,7 +96,7 @@ impl Variant {
 }
 
 /// Returns the variants that the flags name. Without such flags, returns one variant for each weight format other than the reference's. Quantised variants
-/// have the options `quantised`, and others the options `plain`.
+/// have the options `quantised`, and all other variants the options `plain`.
 fn variants(args: &Args, plain: &Options, quantised: &Options, reference: &Model) -> Result<Vec<Variant>> {
     let of_dtype = |kind: &str| Ok(Variant::new(kind, Options { dtype: kind.parse()?, ..plain.clone() }));
     let of_quant = |kind: &str| Ok(Variant::new(kind, Options { quant: Some(kind.parse()?), ..quantised.clone() }));
@@ -157,7 +157,7 @@ fn by_matrix(args: &Args, source: &ModelSource, options: &Options, reference: &m
     by_matrix::print(&ByMatrixReport { comparison, all, tensors }, args.json)
 }
 
-/// Describes a comparison with the model `reference`. `q` is its result for any variant.
+/// Describes a comparison with the model `reference`. `q` is the result of any variant, because only the numbers of the reference are used.
 fn comparison(args: &Args, reference: &Model, windows: &Windows<'_>, q: &Quality) -> Result<ComparisonReport> {
     Ok(ComparisonReport {
         version: env!("CARGO_PKG_VERSION"),

@@ -1,4 +1,4 @@
-//! Runs the requests of a subcommand on an engine: starts the engine, and passes on the events of a request until a signal ends it.
+//! Runs the requests of a subcommand on an engine: starts the engine, and passes on the events of each request. A signal ends the requests.
 
 #[cfg(doc)]
 use super::signals;
@@ -26,15 +26,15 @@ pub fn start_engine(model: &Model, options: EngineOptions, base: Option<(Snapsho
     Ok(engine)
 }
 
-/// Returns `options` for an engine with one caller. The bytes of states need no limit, because the caller keeps few. Prefill may slow down decoding,
-/// because nobody waits for single tokens.
+/// Returns `options` for an engine with one caller. The bytes of states need no limit, because the caller keeps few states. Prefill may slow down
+/// decoding, because nobody waits for single tokens.
 pub fn for_one_caller(options: EngineOptions) -> EngineOptions {
     let states = StateOptions { bytes: u64::MAX, ..StateOptions::default() };
     EngineOptions { states, prefill_slowdown: None, ..options }
 }
 
-/// The events of one request. At the first signal, ends the texts of the engine: their completions have what was generated so far. A request that has
-/// no text so far, such as one for vectors, ends with an error of the kind `Interrupted`.
+/// The events of one request. The first signal ends all running texts of the engine, and their completions contain the text so far. A request that
+/// has no slot yet, or that computes vectors, ends with an error of the kind `Interrupted`.
 pub struct Events {
     engine: Engine,
     generation: Generation,
@@ -45,7 +45,7 @@ pub struct Events {
 }
 
 impl Events {
-    /// Submits a request. It ends when a signal sets `stop` ([`signals::stop_flag`]).
+    /// Submits a request. The request ends when a signal sets `stop` ([`signals::stop_flag`]).
     ///
     /// # Errors
     /// The errors of [`Engine::submit`].

@@ -216,7 +216,7 @@ fn keys(file: Option<&Path>) -> Result<Keys> {
     Ok(keys)
 }
 
-/// Returns the names and sources of the models.
+/// Returns the name and the source of each model of `--model`. Without `--model` and `--embed`, returns the embedded model.
 fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
     let mut models: Vec<(String, ModelSource)> = Vec::new();
     for text in &args.model {
@@ -233,12 +233,12 @@ fn models(args: &Args) -> Result<Vec<(String, ModelSource)>> {
     Ok(models)
 }
 
-/// Returns the argument `NAME=PATH` that names a model. `None` if its argument has no name.
+/// Returns the argument `NAME=PATH` of the model `name`, or `None` if the user gave only a path.
 fn argument(args: &Args, name: &str) -> Option<String> {
     args.model.iter().chain(&args.embed).find(|text| named(text).0 == name && named(text).1 != Path::new(text)).cloned()
 }
 
-/// Adds to the error of loading a model the argument that names it. The error itself has only the path.
+/// Adds the model's argument, as the user typed it, to an error of loading the model. The error itself has only the path.
 fn as_given(mut e: Error, argument: Option<&str>) -> Error {
     let Some(text) = argument else { return e };
     if Path::new(text).exists() {
@@ -267,11 +267,11 @@ fn states(args: &Args, models: &[(String, ModelSource, ServedTask)]) -> Result<V
     Ok(states)
 }
 
-/// Splits `NAME=PATH`. Without a name, the name is the file's name without its extension.
+/// Splits `NAME=PATH`. If `text` is only a path, the name is the file's name without its extension.
 fn named(text: &str) -> (String, PathBuf) {
     let named = text.split_once('=').filter(|(name, _)| !name.is_empty() && !name.contains(['/', '\\']));
     let path = PathBuf::from(named.map_or(text, |(_, path)| path));
-    // The name of a published model may have a dot, which begins no extension: `rwkv7-g1-1.5b`.
+    // The dot in the name of a published model, such as `rwkv7-g1-1.5b`, does not begin an extension.
     let is_file = path.extension().is_some_and(|end| EXTENSIONS.iter().any(|known| end.eq_ignore_ascii_case(known)));
     let last = || if is_file { path.file_stem() } else { path.file_name() };
     let stem = || last().map_or_else(|| text.to_string(), |stem| stem.to_string_lossy().into_owned());
@@ -280,7 +280,7 @@ fn named(text: &str) -> (String, PathBuf) {
 
 fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usize, states: &[(String, PathBuf)]) -> Result<Engine> {
     let is_for_text = task == ServedTask::Text;
-    // An adapter belongs to models that generate text.
+    // The adapter of `--lora` applies only to models that generate text.
     let model = match (is_for_text, source) {
         (false, ModelSource::Path(path)) if args.weights.lora.is_some() => args.weights.load_for_vectors(path)?,
         _ => args.weights.load(source, if is_for_text { Results::Logits } else { Results::Hidden })?,
@@ -298,7 +298,7 @@ fn load_engine(args: &Args, source: &ModelSource, task: ServedTask, n_keys: usiz
     let slots = slots::fitting(&model, &args.weights.run.on, args.slots.map(|n| n as usize))?;
     let default = CacheOptions::default();
     let cache = match args.cache {
-        // Documents of different requests are rarely the same.
+        // A prefix cache would gain little, because requests rarely repeat a document.
         _ if !is_for_text => CacheOptions::off(),
         0 => CacheOptions::off(),
         host_bytes => CacheOptions { host_bytes, folder: args.cache_folder.clone(), ..default },

@@ -27,7 +27,7 @@ static LAST: Mutex<Option<Last>> = Mutex::new(None);
 /// True after SIGTERM or SIGHUP: the program must end.
 static IS_ENDING: AtomicBool = AtomicBool::new(false);
 
-/// Starts the thread that waits for signals. Must be called before the first file is written.
+/// Starts the thread that waits for signals. Must be called before the first file is written, so that a signal leaves no temporary file behind.
 pub fn listen() {
     #[cfg(unix)]
     unix::listen();

@@ -10,8 +10,8 @@ use wingbeat::low_level::session::Model;
 /// The maximum number of slots if the user gives no number. More slots gain little, because 16 tokens already share each read of the weights.
 const SLOTS: usize = 16;
 
-/// Returns the number of slots: `asked`, if so many fit the free memory. Without `asked`, returns as many slots as fit into half of the free memory,
-/// from 1 to 16. Unknown free memory counts as enough.
+/// Returns the number of slots: `asked`, if that many slots fit the free memory. Without `asked`, returns as many slots as fit into half of the
+/// free memory, from 1 to 16. Unknown free memory counts as enough.
 ///
 /// # Errors
 /// `Memory` if the slots do not fit. The error names `--slots`.

@@ -1,4 +1,4 @@
-//! Options for guesses of the next tokens.
+//! The options of speculative decoding: guess the next tokens, and check several guesses in one step.
 
 use super::model_options::{self, DEVICES, quant_values};
 use super::values::{suggested, within};
@@ -28,7 +28,7 @@ pub struct SpeculateArgs {
 }
 
 impl SpeculateArgs {
-    /// Returns how texts speculate.
+    /// Returns the method of guessing that the flags select.
     ///
     /// # Errors
     /// `Usage` if flags are missing.
@@ -36,7 +36,7 @@ impl SpeculateArgs {
         Speculation::chosen(self.speculate, self.draft_tokens.map(|n| n as usize), self.draft.is_some())
     }
 
-    /// Loads the draft model for `model`. `beside` are the options of a further model beside it. Returns `None` without `--draft`.
+    /// Loads the draft model for `model`. `beside` has the device and weight formats of `model`. Returns `None` without `--draft`.
     ///
     /// # Errors
     /// The errors of loading a model; `Model` if the draft model has another vocabulary.

@@ -11,7 +11,7 @@ use wingbeat::low_level::exec::{ChosenDevice, DeviceDecision};
 /// The name of the file in the folder of measurements.
 const FILE: &str = "rates.json";
 
-/// Measures the rates of a device, and keeps them in `folder`. A file that cannot be written is not an error: the rates are measured again.
+/// Measures the rates of a device, and keeps them in `folder`. A file that cannot be written is not an error: a later run measures again.
 pub fn measure(choice: &DeviceDecision, folder: Option<&Path>) -> Result<DeviceRates> {
     let rates = ceiling::rates(choice)?;
     if let Some(folder) = folder {
@@ -30,7 +30,7 @@ pub fn known(folder: &Path, device: Option<&str>) -> Option<DeviceRates> {
     let wanted = device.map(|device| if device == "gpu" { "gpu:0" } else { device }).filter(|device| *device != "auto");
     match wanted {
         Some(id) => all.get(id).cloned(),
-        // `cpu` is before `gpu:0`.
+        // Prefers `gpu:0`. Without its rates, `max_by_key` returns the last entry, which is another GPU, or else the CPU.
         None => all.into_values().filter(|rates| !rates.is_software).max_by_key(|rates| rates.id == "gpu:0"),
     }
 }

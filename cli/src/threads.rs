@@ -17,7 +17,8 @@ pub struct ThreadArgs {
     pub threads: Option<u32>,
 }
 
-/// Starts the threads that all computations on the CPU share. Must be called once, before the first computation.
+/// Starts the threads that all computations on the CPU share. Must be called once, before the first computation, because that computation would
+/// start rayon's default threads.
 ///
 /// # Errors
 /// `Usage` if the environment variable is not a valid number of threads. `Memory` if the system cannot start more threads.

@@ -4,7 +4,7 @@
 
 use unicode_width::UnicodeWidthChar;
 
-/// Narrower terminals break lines themselves.
+/// The minimum width in columns. A narrower terminal breaks lines itself.
 const LEAST: usize = 20;
 const TAB: usize = 8;
 
@@ -54,11 +54,11 @@ impl WordWrap {
         shown
     }
 
-    /// Moves the cursor for a character that is no blank. Appends a line break, and the beginning of the word, if the character does not fit.
+    /// Moves the cursor for a character that is not a blank. If the character does not fit, first appends a line break and the beginning of its word.
     fn in_word(&mut self, c: char, columns: usize, shown: &mut String) {
         let width = c.width().unwrap_or(0);
         // A text of wide characters, such as Chinese, has no blanks: a line may break before each of them. Terminals differ in the width of emoji
-        // that are joined or have a modifier, so these are never erased.
+        // that are joined or have a modifier, so these emoji are never erased.
         if width == 2 || self.word.ends_with(is_modifier) {
             self.end_word();
         }

@@ -56,7 +56,7 @@ fn a_text_is_the_same_in_one_slot_and_in_many() {
     let one = batch(&input, "--slots 1");
     assert_eq!(one.len(), 60);
     assert_eq!(batch(&input, "--slots 16"), one);
-    // The lines in reverse order, with other lines in the batch at the same time.
+    // Runs the lines in reverse order, so that each line shares its steps with other lines than before.
     let backwards: String = input.lines().rev().map(|line| format!("{line}\n\n")).collect();
     assert_eq!(batch(&backwards, "--slots 5 --chunk 7"), one);
     if devices().contains(&"gpu") {

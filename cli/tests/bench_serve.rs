@@ -35,7 +35,8 @@ fn serve(flags: &[&str]) -> Serve {
 }
 
 /// Starts a server that answers each request with the text that `respond` returns for the path. If the text is empty,
-/// the server never answers. If the text has the header `connection: keep-alive`, the server closes the connection at the next request. Returns the URL.
+/// the server never answers. If the text has the header `connection: keep-alive`, the server closes the connection at the next
+/// request. Returns the URL.
 fn canned(respond: impl Fn(&str) -> String + Send + Sync + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
@@ -117,7 +118,7 @@ fn a_server_is_measured_with_one_client_and_with_two() {
         assert!(level["tokens_per_second"].as_f64().unwrap() > 0.0 && level["ratio_to_one_client"].as_f64().unwrap() > 0.0, "{level}");
     }
 
-    // Another server's fields, and a time instead of a number of requests.
+    // `--plain` sends only fields that other servers know, too. `-s` limits the time instead of the number of requests.
     let output = bench(&format!("{}/v1/", server.url), "-c 1 -s 1 -p 3 -n 2 --plain");
     let table = crate::cli::stdout(&output);
     assert!(table.starts_with("| clients | requests | failed |") && table.lines().count() == 3, "{table}");
@@ -196,7 +197,7 @@ fn failed_requests_are_counted() {
     let n_asked = AtomicUsize::new(0);
     let url = canned(move |path| match path {
         "/v1/models" => response("200 OK", "application/json", MODELS),
-        // The first two completions are not measured. After them, every second completion fails, and from the seventh all.
+        // The first two completions are not measured. After them, every second completion fails. From the seventh on, all fail.
         "/v1/completions" => match n_asked.fetch_add(1, Ordering::SeqCst) {
             3 | 5 | 6.. => response("429 Too Many Requests", "application/json", "{\"error\":{\"message\":\"the queue is full\"}}"),
             _ => response("200 OK", "text/event-stream", STREAM),
@@ -236,7 +237,7 @@ fn an_interrupt_leaves_the_finished_lines() {
     let n_asked = AtomicUsize::new(0);
     let url = canned(move |path| match path {
         "/v1/models" => response("200 OK", "application/json", MODELS),
-        // The first three completions are all requests with one client. The next completions never end.
+        // The first three completions are two that are not measured, and the only request with one client. The next completions never end.
         "/v1/completions" if n_asked.fetch_add(1, Ordering::SeqCst) < 3 => response("200 OK", "text/event-stream", STREAM),
         "/v1/completions" => String::new(),
         _ => response("404 Not Found", "text/plain", ""),

@@ -186,7 +186,7 @@ fn a_model_opened_for_hidden_states_returns_them_bit_for_bit() {
             let rows = |i: usize| expected.iter().map(|row| row[i]).sum::<f32>() / expected.len() as f32;
             let expected: Vec<f32> = (0..found[0].len()).map(rows).collect();
             assert!(cosine(&found[0], &expected) > 0.99999, "{} {device}", golden.name);
-            // A model that was opened for logits gives the same vectors, in other chunks.
+            // A model that was opened for logits gives the same vectors.
             let model = golden.load(&options(device));
             for pooling in [Pooling::Last, Pooling::Mean] {
                 let embed = |model: &Model| {

@@ -1,4 +1,4 @@
-//! Tests what `inspect` reports of models whose memory differs from that of their files.
+//! Tests the report of `inspect` for models whose tensors in memory differ from the tensors in their files.
 
 use crate::cli::{json, run};
 use crate::support::{goldens, made, options, root};
@@ -43,7 +43,7 @@ fn a_deep_attention_has_a_context() {
     assert_eq!(slot(128) - slot(64), 3 * 64 * (256 + 48) * 4);
 }
 
-/// A model's file has the heads without padding. Only the tape and the executors pad the heads.
+/// Files and reports have heads without padding. Only the recorded program (tape) and the executors pad the heads.
 #[test]
 fn heads_are_padded_only_in_memory() {
     let path = |name: &str| root().join("tests/models").join(name);
@@ -82,7 +82,7 @@ fn a_model_with_experts_has_active_parameters() {
     }
     let path = path.to_str().unwrap();
     let found = json(&run(&["inspect", path, "--json"]));
-    // A token uses 2 of 8 experts of 3 matrices in two layers, and one row of the embedding.
+    // In each of two layers, a token leaves 6 of 8 experts unused, each with 3 matrices. It also leaves 63 of 64 rows of the embedding unused.
     let idle = 2 * 6 * 3 * 64 * 32 + 63 * 64;
     let active = found["n_params"].as_u64().unwrap() - idle;
     assert_eq!(found["n_active_params"].as_u64(), Some(active));

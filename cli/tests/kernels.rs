@@ -16,7 +16,7 @@ fn a_kernel_is_printed_as_the_device_gets_it() {
     if !devices().contains(&"gpu") {
         return;
     }
-    // Software drivers have other kernels than GPUs.
+    // By default, software drivers get other kernels than GPUs. `WINGBEAT_KERNELS=groups` selects the kernels for GPUs.
     let on = |args: &[&str]| {
         let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_wingbeat"));
         let args = [&["doctor", "--device", "gpu", "--quant", "i4", "--kernel"], args].concat();

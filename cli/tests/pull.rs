@@ -15,7 +15,7 @@ use std::time::Duration;
 
 const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 const MODEL: &str = "hf:me/models/tiny.safetensors";
-/// The bytes after which a slow answer stops.
+/// The number of bytes after which a slow answer stops.
 const STOP: usize = 1 << 20;
 
 /// A hub with the embedded model as its only file.

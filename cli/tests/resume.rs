@@ -62,7 +62,7 @@ fn a_second_run_on_the_same_results_is_refused() {
     let output = run(&args);
     assert_eq!(code(&output), 0, "{}", stderr(&output));
     assert_eq!((results(&out).len(), lock.exists()), (3, cfg!(windows)));
-    // A file of this name that is no lock is left alone.
+    // A file with the name of the lock and unknown contents may belong to another program, so the run is refused.
     std::fs::write(&lock, "mine").unwrap();
     refused(&run(&args), 1, "out.jsonl.lock: expected a lock file of batch");
 }

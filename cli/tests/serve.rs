@@ -1,4 +1,4 @@
-//! `wingbeat serve` as a program: flags, the config file, the end by signals, the log.
+//! Tests `wingbeat serve` as a program: flags, the config file, signals, the log.
 
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Read};
@@ -70,7 +70,7 @@ fn sigterm_completes_streams_and_keeps_states() {
     let rest: Vec<String> = lines.map_while(Result::ok).filter(|line| line.starts_with("data: ")).collect();
     assert_eq!((code, rest.last().map(String::as_str)), (Some(0), Some("data: [DONE]")), "{url} {log}");
     assert!(rest[rest.len() - 2].contains("\"finish_reason\":\"length\""));
-    // The log has one JSON object per line, and no key, prompt or name.
+    // The log has one JSON object per line, and contains neither the API key nor the prompt.
     let records: Vec<Value> = log.lines().filter(|line| line.starts_with('{')).map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(
         records.iter().any(|record| record["route"] == "/v1/completions" && record["status"] == 200 && record["key"] == "env-1"),
@@ -150,7 +150,7 @@ fn a_tuned_state_is_a_model_of_its_own() {
     let (plain, poet) = (ask("small-world", json!({})), ask("poet", json!({})));
     assert_ne!(text(&plain), text(&poet));
     assert_eq!(poet["model"], "poet");
-    // Neither the prefix cache nor a session gives one model the states of the other.
+    // Neither the prefix cache nor a session gives one model the states of the other model.
     assert_eq!((text(&ask("small-world", json!({}))), text(&ask("poet", json!({})))), (text(&plain), text(&poet)));
     for model in ["poet", "small-world", "poet"] {
         let answer = ask(model, json!({"session_id": "s"}));

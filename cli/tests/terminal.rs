@@ -66,7 +66,7 @@ impl Terminal {
         let reader = pty.clone();
         std::thread::spawn(move || {
             let mut bytes = [0; 4096];
-            // reading fails after the program has ended
+            // Reading fails after the program has ended.
             while let Ok(n @ 1..) = (&*reader).read(&mut bytes) {
                 if send.send(bytes[..n].to_vec()).is_err() {
                     return;
@@ -125,7 +125,7 @@ impl Terminal {
         shown(raw.split_once("\x1b[?2004l").map_or(raw.as_str(), |(_, answer)| answer))
     }
 
-    /// Returns the screen after the output up to the end of the text that the last `wait` found.
+    /// Returns the screen as it was at the end of the text that the last `wait` found.
     pub fn screen(&self) -> vt100::Parser {
         let size = |n| NonZeroU16::new(n).unwrap();
         let mut parser = vt100::Parser::new(size(ROWS), size(COLUMNS), 0);

@@ -1,4 +1,4 @@
-//! Reads a grammar in GBNF or a JSON schema, and follows it for a few tokens of the embedded vocabulary.
+//! Reads a grammar in GBNF or a JSON schema, and follows it for a few tokens of the built-in vocabulary `tiny`.
 //!
 //! The first byte of the input has options: bit 0 selects JSON, bit 1 asks for an ending at each step, and the whole byte seeds the tokens.
 #![no_main]

@@ -1,4 +1,5 @@
-//! Wakes event loops of asyncio. An engine's thread must not wait for the interpreter, so a thread of its own calls the functions that wake a loop.
+//! Wakes event loops of asyncio. An engine's thread must not wait for the interpreter, so a separate thread calls the functions that wake a
+//! loop.
 
 use crate::process::lock;
 use pyo3::prelude::*;
@@ -13,10 +14,10 @@ struct Bridge {
 
 static BRIDGE: Mutex<Option<Bridge>> = Mutex::new(None);
 
-/// Calls a function of Python soon. After [`stop`], does nothing.
+/// Queues a call of a Python function for the thread. Does nothing before [`start`] and after [`stop`].
 pub fn call(function: Py<PyAny>) {
     if let Some(bridge) = &*lock(&BRIDGE) {
-        // The thread ends only after `stop`.
+        // Sending fails only if the thread has ended, because Python is ending.
         let _ = bridge.calls.send(Some(function));
     }
 }
@@ -24,7 +25,7 @@ pub fn call(function: Py<PyAny>) {
 /// Starts the thread, if it does not run.
 ///
 /// # Errors
-/// An error of the system if there is no room for a thread.
+/// The system's error if the thread cannot be started.
 pub fn start() -> std::io::Result<()> {
     let mut bridge = lock(&BRIDGE);
     if bridge.is_none() {
@@ -58,10 +59,10 @@ fn run(py: Python<'_>, function: &Py<PyAny>) {
     let _ = function.call0(py);
 }
 
-/// Ends the thread. The caller must not hold the interpreter's lock.
+/// Ends the thread and waits for it. The caller must not hold the interpreter's lock, because the thread may be waiting for this lock.
 ///
 /// # Errors
-/// The thread has panicked.
+/// `Err(())` if the thread has panicked.
 pub fn stop() -> Result<(), ()> {
     let Some(Bridge { calls, thread }) = lock(&BRIDGE).take() else { return Ok(()) };
     let _ = calls.send(None);

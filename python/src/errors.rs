@@ -7,7 +7,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wingbeat::Error;
 use wingbeat::error::{Kind, renamed};
 
-/// Returns the exception of an error: its class names the kind, its attributes have the field and the hint.
+/// Returns the exception for an error. The error's kind determines the class. The attributes `field` and `hint` come from the error.
 pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
     let class = match e.kind {
         Kind::Input | Kind::Usage => "InputError",
@@ -25,7 +25,7 @@ pub fn exception(py: Python<'_>, e: &Error) -> PyErr {
     make(py, class, &e.to_string(), e.field.as_deref(), e.hint.as_deref())
 }
 
-/// Pairs of a name of the library and what has the same effect in Python. A name that is in no pair is the same in Python.
+/// Names of the library, each with the Python code that has the same effect. All other names are the same in Python.
 const NAMES: [(&str, &str); 9] = [
     ("Checkpoint::names", "`python -m wingbeat inspect --tensors`"),
     ("Conversion::lora", "`python -m wingbeat convert --lora`"),
@@ -33,7 +33,7 @@ const NAMES: [(&str, &str); 9] = [
     ("any_weights", "the command's --state-any"),
     ("chat::load", "`python -m wingbeat chat --load`"),
     ("download", "`download=True`"),
-    // In requests, `state` is a name. Hints speak of a file.
+    // In requests, `state` is the name of a state. In hints, `state` is a file.
     ("state", "the file of `model.states.load(name, path)`"),
     ("wingbeat convert", "`python -m wingbeat convert`"),
     ("wingbeat doctor", "`python -m wingbeat doctor`"),
@@ -83,7 +83,7 @@ pub fn detached<T: Send>(py: Python<'_>, work: impl FnOnce() -> wingbeat::Result
     }
 }
 
-/// Returns the exception of a panic.
+/// Returns the exception for a panic.
 pub fn panicked(py: Python<'_>, panic: &(dyn std::any::Any + Send)) -> PyErr {
     let text = panic.downcast_ref::<&str>().copied().or_else(|| panic.downcast_ref::<String>().map(String::as_str));
     let message = format!("internal error: {}", text.unwrap_or("a panic without a message"));

@@ -53,7 +53,7 @@ fn classes(py: Python<'_>) -> PyResult<&'static Classes> {
     })
 }
 
-/// Returns the object of an event. `vocab` has the texts of tokens.
+/// Converts an event to an object of `wingbeat.events`. `vocab` has the bytes of tokens. If it is `None`, the bytes are empty.
 pub fn object(py: Python<'_>, vocab: Option<&Vocab>, event: Event) -> PyResult<Py<PyAny>> {
     let of = classes(py)?;
     match event {
@@ -100,7 +100,7 @@ fn tokens(py: Python<'_>, of: &Classes, vocab: Option<&Vocab>, all: &[Logprobs])
     Ok(PyTuple::new(py, all)?.unbind())
 }
 
-/// Returns the token at one position with the most likely ones there.
+/// Returns the token at one position, with the most likely tokens at this position.
 fn position(py: Python<'_>, of: &Classes, vocab: Option<&Vocab>, at: &Logprobs) -> PyResult<Py<PyAny>> {
     let token = |id: u32, logprob: f32, top: Py<PyTuple>| {
         let bytes = vocab.map_or(&[] as &[u8], |vocab| vocab.token(id));

@@ -36,7 +36,7 @@ impl Reader {
         Reader { generation: Mutex::new(Some(generation)), waiting: Arc::default() }
     }
 
-    /// Returns the next event, or remembers `waker` until there is one.
+    /// Returns the next event, or remembers `waker` until an event arrives.
     fn poll(&self, waker: &Waker) -> Poll<Option<Result<Event>>> {
         let all = Waker::from(self.waiting.clone());
         {
@@ -61,7 +61,7 @@ impl Reader {
         lock(&self.waiting.0).retain(|known| !known.will_wake(waker));
     }
 
-    /// Waits for the next event, for at most a slice of time.
+    /// Waits for the next event, at most as long as [`SLICE`].
     fn wait(&self) -> Poll<Option<Result<Event>>> {
         let waker = Waker::from(Arc::new(Unpark(thread::current())));
         let until = Instant::now() + SLICE;
@@ -105,7 +105,7 @@ impl Wake for Call {
 #[pyclass(frozen, module = "wingbeat._native")]
 pub struct Generation {
     reader: Arc<Reader>,
-    /// Has the texts of tokens.
+    /// Has the bytes of tokens. `None` if the model has no vocabulary.
     vocab: Option<Vocab>,
     /// The number of tokens of the prompt, or of all texts of the request.
     #[pyo3(get)]
@@ -122,7 +122,7 @@ impl Generation {
         &self.reader
     }
 
-    /// Returns an event as an object of Python, and `None` after the last one.
+    /// Converts an event to a Python object. Returns Python's `None` after the last event.
     fn event(&self, py: Python<'_>, event: Option<Result<Event>>) -> PyResult<Py<PyAny>> {
         match event {
             None => Ok(py.None()),
@@ -150,7 +150,7 @@ impl Generation {
         if process::is_forked() {
             return Err(errors::forked(py));
         }
-        // An event that is there needs no wait without the interpreter's lock.
+        // Returns an available event at once, without releasing the interpreter's lock.
         if let Poll::Ready(event) = self.reader.poll(Waker::noop()) {
             return self.event(py, event);
         }
@@ -164,8 +164,8 @@ impl Generation {
         }
     }
 
-    /// Returns the next event if it is there, and `None` after the last one. Otherwise returns `...`, and calls `ready` once from another thread when
-    /// the caller should poll again.
+    /// Returns the next event if it is available, and `None` after the last event. Otherwise returns `...`, and calls `ready` once from another
+    /// thread when the caller should poll again.
     fn poll(&self, py: Python<'_>, ready: Py<PyAny>) -> PyResult<Py<PyAny>> {
         if process::is_forked() {
             return Err(errors::forked(py));

@@ -14,12 +14,12 @@ use std::time::Duration;
 use wingbeat::low_level::exec::{ChosenDevice, choose, tune};
 use wingbeat::{Engine, Error, Model, ModelSource, Options, Result};
 
-/// How often a wait looks for Ctrl-C.
+/// The time between two checks for Ctrl-C.
 pub const SLICE: Duration = Duration::from_millis(50);
 
-/// What the loading thread says.
+/// A message of the loading thread.
 enum Said {
-    /// The stage, the work that is done, and all work.
+    /// The stage, the finished work and the total work. The stage determines the unit.
     Progress(&'static str, u64, u64),
     Loaded(thread::Result<Result<Engine>>),
 }
@@ -27,7 +27,7 @@ enum Said {
 /// The payload of the panic that ends a load for which nobody waits any longer.
 struct Abandoned;
 
-/// Loads a model and starts its engine. Returns the engine. `progress(stage, done, total)` is a function of Python.
+/// Loads a model and starts its engine. Returns the engine. `progress(stage, done, total)` is a Python function.
 pub fn load(py: Python<'_>, source: ModelSource, options: LoadOptions, download: bool, progress: Option<&Py<PyAny>>) -> PyResult<Engine> {
     let (says, said) = channel();
     let is_abandoned = Arc::new(AtomicBool::new(false));
@@ -63,7 +63,7 @@ pub fn load(py: Python<'_>, source: ModelSource, options: LoadOptions, download:
 fn wait(py: Python<'_>, said: &Mutex<Receiver<Said>>, progress: Option<&Py<PyAny>>) -> PyResult<thread::Result<Result<Engine>>> {
     loop {
         let mut last: Option<(&'static str, u64, u64)> = None;
-        // A stage that ends within a slice is reported, too.
+        // The end of a stage is reported even if the next stage begins within the same slice.
         let mut tell = |said: (&'static str, u64, u64)| match progress {
             Some(progress) => progress.call1(py, said).map(drop),
             None => Ok(()),
@@ -108,9 +108,12 @@ fn start(source: ModelSource, options: &LoadOptions, download: bool, tell: &(dyn
     Engine::start(&model, engine)
 }
 
-/// Starts the threads that all models of the process share, with the first model.
+/// Starts the threads that all models of the process share, when the first model loads.
+///
+/// # Errors
+/// `Usage` if a later model asks for another number of threads.
 fn start_threads(n: Option<u32>) -> Result<()> {
-    /// The number that the first model asked for.
+    /// The number that the first model asked for. The outer `None` means that no model has loaded yet.
     static STARTED: Mutex<Option<Option<u32>>> = Mutex::new(None);
     let mut started = lock(&STARTED);
     match *started {
@@ -129,7 +132,7 @@ fn locate(path: &Path, download: bool, tell: &dyn Fn(&'static str, u64, u64)) ->
     wingbeat_cli::located(path, if download { Some(&mut progress) } else { None })
 }
 
-/// Measures which kernels are fastest on a GPU, once.
+/// Measures which kernels are fastest on the chosen GPU, unless it was measured before. Does nothing without a cache folder or with a strategy.
 fn measure(options: &Options, tell: &dyn Fn(&'static str, u64, u64)) -> Result<()> {
     let (Some(folder), None) = (&options.cache, &options.strategy) else { return Ok(()) };
     if let ChosenDevice::Gpu(adapter) = choose(&options.device, options.backend)?.chosen {

@@ -8,7 +8,7 @@ use pyo3::prelude::*;
 use std::collections::VecDeque;
 use std::sync::Mutex;
 
-/// The most messages that wait. Older ones are dropped.
+/// The maximum number of waiting messages. The oldest message is dropped to make room for a new message.
 const MOST: usize = 1000;
 
 static WAITING: Mutex<VecDeque<(Level, String)>> = Mutex::new(VecDeque::new());

@@ -83,7 +83,8 @@ impl Drop for Model {
 
 #[pymethods]
 impl Model {
-    /// Loads a model: `kind` is `path`, `embedded` or `synthetic`. `options` are names and texts. `progress(stage, done, total)` is called while it loads.
+    /// Loads a model: `kind` is `path`, `embedded` or `synthetic`. `options` are names and texts. `progress(stage, done, total)` is called during
+    /// the load.
     #[staticmethod]
     #[pyo3(signature = (kind, name, options, download, progress))]
     fn load(
@@ -159,7 +160,7 @@ impl Model {
         Ok(generation)
     }
 
-    /// Returns the token ids of the prompt of a request, which is not queued.
+    /// Returns the token ids of a request's prompt. Does not queue the request.
     fn prompt_tokens(&self, py: Python<'_>, request: &[u8]) -> PyResult<Vec<u32>> {
         let request = request.to_vec();
         self.with(py, move |open| open.engine.tokens(&Request::of_body(&request)?))
@@ -192,7 +193,8 @@ impl Model {
         matrix(py, rows, numbers)
     }
 
-    /// Returns the log-likelihood of each continuation after its context, and whether it is the most likely one. `requests` are pairs of token ids.
+    /// Returns the log-likelihood of each continuation after its context, and whether greedy sampling would generate it. `requests` has
+    /// the token ids of each context and continuation.
     fn loglikelihoods(&self, py: Python<'_>, requests: Vec<(Vec<u32>, Vec<u32>)>) -> PyResult<Vec<(f64, bool)>> {
         self.reading(py, move |open, session, watch| {
             let requests: Vec<(&[u32], &[u32])> = requests.iter().map(|(context, rest)| (context.as_slice(), rest.as_slice())).collect();
@@ -201,8 +203,8 @@ impl Model {
         })
     }
 
-    /// Reads tokens after the recurrent states `states`, one flat array each in the order of [`shapes`](Self::shapes); `None` begins a text. Returns the
-    /// logits after each token (`full`) or after the last one, and the new states.
+    /// Prefills tokens after the recurrent states `states`: one flat array per state, in the order of [`shapes`](Self::shapes). `None` begins a text.
+    /// Returns the logits `[rows, n_vocab]` after each token (`full`) or after the last token, and the new states.
     #[allow(clippy::type_complexity)]
     fn forward<'py>(
         &self,
@@ -281,7 +283,7 @@ fn check(open: &Open, ids: &[u32]) -> Result<()> {
     open.engine.model().check_ids(ids).map_err(|e| e.field("tokens"))
 }
 
-/// Reads tokens. Returns the logits after each of them (`full`), or after the last.
+/// Prefills tokens. Returns the logits after each token (`full`), or after the last token.
 fn read(open: &Open, session: &mut Session, watch: &mut Watch, slot: Slot, tokens: &[u32], full: bool) -> Result<Vec<f32>> {
     if tokens.is_empty() {
         return Err(Error::input("expected at least 1 token, found an empty list").field("tokens"));

@@ -9,7 +9,7 @@ pub struct LoadOptions {
     named: Vec<(String, String)>,
 }
 
-/// Options of the engine and of this binding. All others belong to the model.
+/// Options of the engine and of this binding. All other options belong to the model.
 const OF_ENGINE: [&str; 20] = [
     "slots",
     "queue",

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::{self, JoinHandle, ThreadId};
 use std::time::Duration;
 
-/// The process that opened the first model; 0 before.
+/// The id of the process that opened the first model, or 0 if no model was opened.
 static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 
 /// The open models, for the end of the process.
@@ -35,10 +35,10 @@ static RETURNING: AtomicUsize = AtomicUsize::new(0);
 /// Threads that load models whose callers no longer wait.
 static ABANDONED: Mutex<Vec<JoinHandle<()>>> = Mutex::new(Vec::new());
 
-/// Marks the process as one that opens models. Registers the function that closes them when Python ends.
+/// Records that this process opens models. Registers the function that closes all models when Python ends.
 ///
 /// # Errors
-/// `ForkError` if the process was forked from one that had opened a model.
+/// `ForkError` if the process was forked from a process that had opened a model. `RuntimeError` if Python is ending.
 pub fn begin(py: Python<'_>) -> PyResult<()> {
     static IS_REGISTERED: PyOnceLock<()> = PyOnceLock::new();
     if IS_ENDING.load(Ordering::SeqCst) {
@@ -57,7 +57,7 @@ pub fn begin(py: Python<'_>) -> PyResult<()> {
     Ok(())
 }
 
-/// Returns whether this process was forked from the one that opened its models.
+/// Returns whether this process was forked from a process that had opened models.
 pub fn is_forked() -> bool {
     let parent = OPENED_BY.load(Ordering::SeqCst);
     parent != 0 && parent != std::process::id()
@@ -87,7 +87,7 @@ pub fn remember_reader(reader: &Arc<Reader>) {
     readers.push(Arc::downgrade(reader));
 }
 
-/// Remembers a thread that loads a model for which nobody waits any longer.
+/// Remembers a loading thread whose caller no longer waits. `at_exit` waits for this thread.
 pub fn abandon(thread: JoinHandle<()>) {
     lock(&ABANDONED).push(thread);
 }
@@ -110,7 +110,7 @@ pub fn detach<T: Send>(py: Python<'_>, work: impl FnOnce() -> T + Send) -> T {
     done
 }
 
-/// Runs `work` with the interpreter's lock, in a thread that runs without it for a while. Returns `None` if Python is ending.
+/// Runs `work` with the interpreter's lock, in a thread that has released the lock with [`detach`]. Returns `None` if Python is ending.
 pub fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     RETURNING.fetch_add(1, Ordering::SeqCst);
     let is_ending = IS_ENDING.load(Ordering::SeqCst);
@@ -119,8 +119,8 @@ pub fn attach<T>(work: impl FnOnce(Python<'_>) -> T) -> Option<T> {
     done
 }
 
-/// Ends running texts, and waits until no thread uses a device. Python calls this function before it ends, because drivers must not run while the process
-/// frees them.
+/// Ends running texts, and waits until no thread uses a device. Python calls this function before it ends, because drivers must not run while the
+/// process frees them.
 #[pyfunction]
 pub fn at_exit(py: Python<'_>) -> PyResult<()> {
     if is_forked() {

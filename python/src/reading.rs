@@ -9,10 +9,10 @@ use wingbeat::low_level::session::{Idle, MAX_NESTED, Session};
 use wingbeat::low_level::tape::TOKENS_PER_BLOCK;
 use wingbeat::{Engine, Result};
 
-/// How often a reading looks for Ctrl-C.
+/// The minimum time between two checks for Ctrl-C.
 const SLICE: Duration = Duration::from_millis(100);
 
-/// A session that the first reading makes.
+/// The session of a model. The first call creates the session, and later calls reuse it.
 #[derive(Default)]
 pub struct Reader {
     session: Mutex<Option<Session>>,
@@ -30,8 +30,8 @@ impl Reader {
             Some(session) => session,
             None => {
                 let model = engine.model();
-                // `loglikelihoods` keeps up to `MAX_NESTED` nested beginnings in slots. Each extends the one before and shares its blocks of the KV
-                // cache, so together they take one context, and at most one more block each.
+                // `loglikelihoods` keeps up to `MAX_NESTED` nested beginnings in slots. Each beginning extends the previous beginning and shares its
+                // blocks of the KV cache. So all beginnings together take one context, and at most one more block each.
                 let idle =
                     Idle { slots: MAX_NESTED, tokens: model.context().map_or(0, |n| n + MAX_NESTED * TOKENS_PER_BLOCK), ..Idle::default() };
                 Session::with_idle(model, engine.stats().slots, idle)?
@@ -44,7 +44,7 @@ impl Reader {
         Ok(done)
     }
 
-    /// Ends the reading that is under way after its step, refuses others, and drops the session.
+    /// Ends the current reading after its step, refuses later readings, and drops the session.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::SeqCst);
         lock(&self.session).take();
@@ -56,7 +56,7 @@ impl Reader {
     }
 }
 
-/// Looks for Ctrl-C between the steps of a reading, and stops it.
+/// Checks for Ctrl-C between the steps of a reading, and stops the reading.
 pub struct Watch {
     stop: Arc<AtomicBool>,
     last: Instant,
@@ -69,7 +69,7 @@ impl Watch {
         Watch { stop: Arc::default(), last: Instant::now(), raised: None }
     }
 
-    /// Looks, if the last look was a while ago. `reader` is the reader of the reading.
+    /// Stops the reading if `reader` is closed, or if a signal handler raises an exception. Checks for signals at most once per `SLICE`.
     pub fn look(&mut self, reader: &Reader) {
         if reader.is_closed() {
             self.stop.store(true, Ordering::SeqCst);

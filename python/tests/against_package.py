@@ -34,7 +34,7 @@ tokens = [int(token) for token in dice.integers(1, ours.args.vocab_size, 40)]
 
 def close(ours: torch.Tensor, theirs: torch.Tensor, bound: float) -> None:
     assert ours.shape == theirs.shape and ours.dtype == theirs.dtype, (ours.shape, theirs.shape, ours.dtype, theirs.dtype)
-    # Logits are compared to 1e-5 of their size.
+    # The error is relative to the largest number, which counts as at least 1.
     error = float((ours - theirs).abs().max() / theirs.abs().max().clamp(min=1))
     assert error <= bound, error
 
@@ -47,7 +47,7 @@ for full in (False, True):
     for mine, other in zip(state_a, state_b, strict=True):
         assert mine.shape == other.shape and mine.dtype == other.dtype
 
-# A state of either continues in the other.
+# Each implementation continues from a state of the other.
 a, _ = ours.forward(tokens[:7], copy.deepcopy(state_b))
 b, _ = theirs.forward(tokens[:7], copy.deepcopy(state_b))
 close(a, b, 1e-5)
@@ -59,7 +59,7 @@ close(a, b, 1e-5)
 mine, other = ours.forward(tokens[:1], None)[1], theirs.forward(tokens[:1], None)[1]
 for token in tokens[1:9]:
     a, same = ours.forward([token], mine)
-    # Scripted by torch, the package changes a copy of the list.
+    # torch scripts the package's `forward`, which therefore changes a copy of the list.
     b, other = theirs.forward([token], other)
     assert same is mine
 close(a, b, 1e-5)
@@ -73,7 +73,7 @@ draws: list[int] = []
 
 
 def draw(a: int, p: np.ndarray) -> int:
-    """A draw in place of numpy's, the same for both: by the place in the sum of probabilities."""
+    """Replaces numpy's random choice, so that both implementations choose alike: takes the token at a fixed place of the cumulative probabilities."""
     place = (0.3 + len(draws) * 0.6180339887) % 1
     draws.append(0)
     return int(np.searchsorted(np.cumsum(p), place * (1 - 1e-4), side="right"))

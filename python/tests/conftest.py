@@ -16,7 +16,7 @@ import wingbeat
 MODELS = Path(__file__).parents[2] / "tests" / "models"
 # The embedded model as a file.
 SMALL_WORLD = MODELS.parents[1] / "assets" / "models" / "small-world.safetensors"
-# Models of the King James Bible.
+# Small models that were trained on the King James Bible.
 TINY = {
     4: MODELS / "tiny-rwkv4.safetensors",
     5: MODELS / "tiny-rwkv5.safetensors",
@@ -38,7 +38,7 @@ def glm() -> Iterator[wingbeat.Model]:
 
 
 def run(code: str, *args: str, **options: object) -> subprocess.CompletedProcess[str]:
-    """Runs a program in a Python of its own."""
+    """Runs a program in a new Python process."""
     return subprocess.run([sys.executable, "-c", code, *args], capture_output=True, text=True, timeout=120, **options)  # type: ignore[call-overload, no-any-return]
 
 

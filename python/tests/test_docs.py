@@ -1,4 +1,4 @@
-"""The blocks of docs/python.md run, one after another, and so do those of docs/ray.md."""
+"""Runs the Python blocks of docs/python.md and of docs/ray.md, each page in one namespace."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 def printed(page: str) -> tuple[int, str]:
-    """Runs the blocks of a page. Returns their number and what they print."""
+    """Runs the blocks of a page. Returns the number of blocks and the printed text."""
     blocks = re.findall(r"^```python\n(.*?)^```", (DOCS / page).read_text(), re.M | re.S)
     out = io.StringIO()
     names: dict[str, object] = {}
@@ -30,7 +30,7 @@ def test_the_page_runs() -> None:
     assert n >= 6 and "tokens)" in out
 
 
-# None: the cluster of a user, with the CPUs of this machine.
+# None makes the cluster that a user gets, with all CPUs of this machine.
 @pytest.mark.parametrize("cpus", [None, 1, 4])
 @pytest.mark.filterwarnings("ignore")
 def test_the_page_of_ray_runs(cpus: int | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,4 +1,4 @@
-"""The simulation of `tools/fleet.py`: what must hold for every group of servers."""
+"""Tests the simulation of `tools/fleet.py`: the properties that every group of servers must have."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_every_turn_is_answered_once(route: str) -> None:
 
 
 def test_a_server_opens_when_it_has_loaded() -> None:
-    # A server fails, and a restart reaches it before it is back; another one fails twice.
+    # Server 0 fails, and a restart reaches the server before it is back. Server 1 fails twice.
     plan = Fleet(replicas=2, kills=[(5.0, 0), (5.0, 1), (40.0, 1)], away=30.0, restart=30.0, restart_share=0.5, grace=30.0)
     profile = Profile("test", PROFILE.decode, PROFILE.prefill, 1e6, 0, load=20, overhead=0.0)
     simulation = Simulation(profile, Callers(sessions=50, pause=1, answer=5), plan, 200, seed=2)

@@ -1,4 +1,4 @@
-"""The model for lm-evaluation-harness: through the wheel, the server and a reference in torch."""
+"""Tests the model for lm-evaluation-harness: compares the wheel with the server and with a reference in torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process sees: imports, forks, signals, panics, the end."""
+"""Tests the package in processes of its own: imports, forks, signals, and the end of a process."""
 
 from __future__ import annotations
 

@@ -26,14 +26,14 @@ ray = pytest.importorskip("ray")
 pytest.importorskip("ray.data")
 
 OPTIONS = {"device": "cpu", "dtype": "f32", "deterministic": True}
-# Ray warns about its own future.
+# Ray warns about changes in its next versions.
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     os.environ.setdefault("RAY_AUTH_MODE", "disabled")
-    # The cluster of a user: with the CPUs of this machine.
+    # The cluster that a user gets, with all CPUs of this machine.
     ray.init(log_to_driver=False)
     yield
     ray.shutdown()
@@ -45,7 +45,7 @@ def lines(n: int) -> list[dict[str, Any]]:
 
 
 def by_program(rows: list[dict[str, Any]], folder: Path, *flags: str) -> dict[Any, dict[str, Any]]:
-    """The results of `wingbeat batch`."""
+    """Returns the results of `wingbeat batch` by id."""
     prompts, texts = folder / "prompts.jsonl", folder / "texts.jsonl"
     prompts.write_text("".join(json.dumps(row) + "\n" for row in rows))
     command = [sys.executable, "-m", "wingbeat", "batch", str(prompts), "-o", str(texts), "--device", "cpu", "--dtype", "f32", "--deterministic"]
@@ -55,14 +55,14 @@ def by_program(rows: list[dict[str, Any]], folder: Path, *flags: str) -> dict[An
 
 
 def processes() -> Iterator[tuple[int, list[bytes]]]:
-    """All processes with their commands."""
+    """Yields the id and the command of each process."""
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         with contextlib.suppress(OSError):
             yield int(path.parent.name), path.read_bytes().split(b"\0")
 
 
 def actors() -> list[int]:
-    """The processes of the pool."""
+    """Returns the process ids of the pool's actors."""
     return [pid for pid, command in processes() if b"_Worker" in command[0]]
 
 
@@ -103,14 +103,14 @@ def test_a_killed_actor_loses_and_repeats_no_row(cluster: None, tmp_path: Path) 
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert batch.run(ray.data.from_items(rows), str(folder)) == {"done": 0, "failed": 1, "kept": 499}
     assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == before
-    # Results of other settings do not get into the same folder.
+    # A run with other settings must not write into the same folder.
     for other, message in [
         (RayBatch(options={**OPTIONS, "quant": "i8"}, seed=5, keep=["prompt"]), "have quant = None, and this run has 'i8'"),
         (RayBatch(options=OPTIONS, seed=5, keep=["prompt"], max_tokens=7), "have max_tokens = 128, and this run has 7"),
     ]:
         with pytest.raises(wingbeat.InputError, match=message):
             other.run(ray.data.from_items(rows), str(folder))
-    # Errors are done again if they should.
+    # With `retry_errors`, rows with errors run again.
     rows[77]["top_p"] = 0.5
     assert batch.run(ray.data.from_items(rows), str(folder), retry_errors=True) == {"done": 1, "failed": 0, "kept": 499}
     results = ray.data.read_parquet(str(folder)).take_all()
@@ -130,7 +130,7 @@ def test_rows_have_the_fields_of_a_line(cluster: None, tmp_path: Path) -> None:
     want = by_program(rows, tmp_path, "-n", "12")
     text = json.dumps(rows[0]["messages"])
     given = [*rows, {"id": "text", "messages": text}, {"id": None, "prompt": "x"}, {"id": "none"}, {"id": "torn", "messages": "[{"}]
-    # Arrow gives all rows of a batch the same type, so messages as text come apart.
+    # Arrow gives all rows of a batch the same type, so rows with messages as text are in another dataset.
     batch = RayBatch(options=OPTIONS, seed=5, max_tokens=12, batch_size=1)
     found = {row["id"]: row for part in (given[:4], given[4:]) for row in batch(ray.data.from_items(part)).take_all()}
     for id, line in want.items():
@@ -204,7 +204,7 @@ def test_a_pool_leaves_a_cpu_for_reading(monkeypatch: pytest.MonkeyPatch) -> Non
 
     for cpus, actors, want in [(1, 1, 0), (2, 1, 1), (2, 2, 0.5), (2, 10, 0.1), (2, 11, 0), (4, 2, 1), (4, 3, 1), (4, 4, 0.5)]:
         assert share([{"CPU": cpus}], actors) == want, (cpus, actors)
-    # An actor and a task need one machine each.
+    # An actor or a task cannot use the CPUs of two machines.
     assert share([{"CPU": 2}, {"CPU": 2}], 1, num_cpus=3) is None
     assert share([{"CPU": 2}, {"CPU": 2}], 1, num_cpus=2) == 2
     assert share([{"CPU": 2}, {"CPU": 2}], 2, num_cpus=2) is None
@@ -229,7 +229,7 @@ def test_a_conversation_outlives_its_replicas(cluster: None, tmp_path: Path) -> 
             assert text == want.text, turn
             usage = answer["usage"]
             if turn > 0:
-                # Only the new message is read.
+                # Only the new message is prefilled.
                 assert usage["prompt_tokens"] - usage["prompt_tokens_details"]["cached_tokens"] < 20, (turn, usage)
             messages.append({"role": "assistant", "content": text})
         assert usage["prompt_tokens"] > 100
@@ -288,7 +288,7 @@ def run_app(folder: Path, **args: Any) -> None:
 
 @contextlib.contextmanager
 def served(folder: Path, **args: Any) -> Iterator[Callable[[dict[str, Any], dict[str, str]], dict[str, Any]]]:
-    """Runs the app. Returns a function that sends a request for a chat, again while the server says "try again"."""
+    """Runs the app. Returns a function that sends a chat request, and repeats it while the server answers 429 or 503."""
     from ray import serve
 
     with socket.socket() as free:
@@ -318,5 +318,5 @@ def served(folder: Path, **args: Any) -> Iterator[Callable[[dict[str, Any], dict
 
 
 def servers() -> list[int]:
-    """The processes `wingbeat serve`."""
+    """Returns the ids of the processes `wingbeat serve`."""
     return [pid for pid, command in processes() if b"wingbeat" in command and b"serve" in command]

@@ -1,4 +1,4 @@
-"""The drop-in for the package `rwkv`, against official logits and, where it is installed, against the package itself."""
+"""Tests the drop-in for the package `rwkv`. Compares it with the package, if the package is installed."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""What a user of Python reads: hints that name Python's arguments, objects that describe themselves, and nothing on stderr. And what a model may write
-for a schema."""
+"""Tests the texts that a user of Python reads: hints that name Python's arguments, objects that describe themselves, and nothing on stderr. Also
+tests which keys a model may write for a schema."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `wingbeat`: the same program as the one to download, in Python's process."""
+"""The command `wingbeat`: runs the same program as the downloads contain, in Python's process."""
 
 import sys
 
@@ -6,5 +6,5 @@ from ._native import run
 
 
 def main() -> None:
-    """Runs the program with the arguments of this process, and ends the process with its exit code."""
+    """Runs the program with the arguments of this process, and ends the process with the program's exit code."""
     run(["wingbeat", *sys.argv[1:]])

@@ -10,7 +10,7 @@ Progress = Callable[[str, int, int], None]
 
 
 class Bars:
-    """One bar for each stage of loading that takes longer than a moment."""
+    """One bar for each stage of loading that takes longer than half a second."""
 
     def __init__(self, tqdm: Any) -> None:
         self._tqdm = tqdm
@@ -33,7 +33,7 @@ class Bars:
 
 
 def bars() -> Bars | None:
-    """Returns bars if tqdm is installed and stderr is a terminal."""
+    """Returns bars if tqdm is installed and stderr is a terminal, else None."""
     if not (sys.stderr and sys.stderr.isatty()):
         return None
     try:

@@ -10,7 +10,7 @@ from .events import Done, Prompt, Timings, Token, ToolCall, Usage
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The texts of a request. `choices` has one `Done` for each of its `n` texts; the properties describe the first."""
+    """The texts of a request. `choices` has one `Done` for each of the `n` texts. The properties describe the first text."""
 
     choices: tuple[Done, ...]
     prompt: Prompt | None = None
@@ -26,7 +26,7 @@ class Answer:
 
     @property
     def thought(self) -> str | None:
-        """What the model wrote before its answer to messages."""
+        """The reasoning that the model wrote before its answer to messages, or None."""
         return self.choices[0].thought
 
     @property
@@ -46,7 +46,7 @@ class Answer:
 
     @property
     def finish_reason(self) -> Literal["stop", "length", "tool_calls"]:
-        """Why the text ended."""
+        """The reason why the text ended, in the words of OpenAI's API."""
         return self.choices[0].finish_reason
 
     @property
@@ -56,12 +56,12 @@ class Answer:
 
     @property
     def usage(self) -> Usage:
-        """Numbers of tokens."""
+        """The numbers of prompt tokens and of generated tokens."""
         return self.choices[0].usage
 
     @property
     def timings(self) -> Timings:
-        """Milliseconds of the phases."""
+        """The milliseconds in the queue, of prefill and of decoding."""
         return self.choices[0].timings
 
 
@@ -92,7 +92,7 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """A document with its score. `index` is its place in the call; `score` is between 0 and 1."""
+    """A document with its score. `index` is its position in the call, from 0. `score` is between 0 and 1."""
 
     index: int
     score: float

@@ -155,7 +155,7 @@ class Batch:
         raise error
 
     def _end(self) -> None:
-        """Cancels all that is under way."""
+        """Cancels all requests that are under way."""
         for future in (self._arriving, self._answer):
             if future is not None:
                 future.cancel()
@@ -171,7 +171,7 @@ async def _next(source: Any) -> Any:
 
 
 def _split(item: Any) -> tuple[Prompt | None, Mapping[str, Any]]:
-    """A text or token ids are a prompt, a list of mappings is messages, and a mapping is a request."""
+    """Returns the prompt and the fields of an item. Text or token ids are a prompt, a list of mappings is messages, and a mapping is a request."""
     if item is None:
         raise InputError("expected a prompt, messages or a request, found None")
     if isinstance(item, Mapping):

@@ -1,4 +1,4 @@
-"""Errors. Each has the attributes `field` (the wrong argument or field of a request, or None) and `hint` (what to do, or None)."""
+"""Errors. Each error has the attributes `field` (the wrong argument or field of a request, or None) and `hint` (what to do, or None)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class ModelError(WingbeatError):
 
 
 class DeviceError(WingbeatError, RuntimeError):
-    """The device: no GPU was found, it was lost, or it computed wrong results."""
+    """An error of the device: no GPU was found, the device was lost, or it computed wrong results."""
 
 
 class OutOfMemoryError(WingbeatError, MemoryError):
@@ -50,7 +50,7 @@ class ClosedError(WingbeatError):
 
 
 class ForkError(WingbeatError):
-    """This process was forked from one that had opened a model. Threads and GPUs are not copied by a fork."""
+    """This process was forked from a process that had opened a model. A fork copies neither threads nor the GPU."""
 
 
 class InternalError(WingbeatError):

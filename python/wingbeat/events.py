@@ -32,7 +32,7 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The request has got its slots. `cached_tokens` of `prompt_tokens` were read before, and are not read again."""
+    """The request has its slots. Of `prompt_tokens`, `cached_tokens` are in the prefix cache and are not prefilled again."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -40,7 +40,7 @@ class Started:
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """A part of the prompt is read. Sent if the request sets `return_progress`."""
+    """A part of the prompt is prefilled. Sent if the request sets `return_progress`."""
 
     processed_tokens: int
     prompt_tokens: int
@@ -65,7 +65,7 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Thought:
-    """The next piece of what the model writes before its answer to messages."""
+    """The next piece of the reasoning before the answer to messages."""
 
     index: int
     text: str
@@ -123,7 +123,7 @@ class ToolCall:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Numbers of tokens. `cached_tokens` of the prompt were not read again."""
+    """Numbers of tokens. `cached_tokens` of the prompt were in the prefix cache and were not prefilled again."""
 
     prompt_tokens: int
     cached_tokens: int
@@ -133,7 +133,7 @@ class Usage:
 
 @dataclass(frozen=True, slots=True)
 class Timings:
-    """Milliseconds in the queue, of reading the prompt, and of writing the text; the numbers of guessed tokens that were checked and that were right."""
+    """Milliseconds in the queue, of prefill and of decoding. Of the guessed tokens, `drafted` were checked, and `accepted` were right."""
 
     queue_ms: float
     prefill_ms: float
@@ -144,7 +144,7 @@ class Timings:
 
 @dataclass(frozen=True, slots=True)
 class SavedState:
-    """A state that has a name."""
+    """A saved state: its name, its number of tokens and its size in bytes."""
 
     name: str
     n_tokens: int
@@ -155,8 +155,8 @@ class SavedState:
 class Done:
     """A text is complete.
 
-    `finish_reason` is what OpenAI's API says; `finish` is `eos`, `stop`, `length`, `context` or `interrupted`. `complete` says whether the text satisfies
-    its grammar or schema. `state` is the saved state, or the error that prevented it.
+    `finish_reason` is the reason in the words of OpenAI's API. `finish` is `eos`, `stop`, `length`, `context` or `interrupted`. `complete` is
+    whether the text satisfies its grammar or schema, or None without one. `state` is the saved state, the error that prevented saving, or None.
     """
 
     index: int

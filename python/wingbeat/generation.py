@@ -50,7 +50,7 @@ class Generation:
             for _ in self:
                 pass
         except BaseException:
-            # Ctrl-C between two events: the traceback keeps this object.
+            # After Ctrl-C between two events, the traceback keeps this object, and the request would run on.
             self.cancel()
             raise
         return self._answer()
@@ -85,7 +85,7 @@ class Generation:
             try:
                 await ready
             except BaseException:
-                # Whoever keeps the exception keeps this frame, and with it the request, which should end.
+                # A caller that keeps the exception would also keep this frame and its request, but the request should end.
                 del self
                 raise
 
@@ -127,7 +127,7 @@ class Generation:
 
 
 def _call(loop: asyncio.AbstractEventLoop, ready: asyncio.Future[None]) -> None:
-    """Runs in another thread."""
+    """Asks the loop to wake the caller. Runs in another thread, which must not set the future itself."""
     loop.call_soon_threadsafe(_wake, ready)
 
 

@@ -1,4 +1,4 @@
-"""What a model is and where it runs."""
+"""Facts about a model and its device."""
 
 from __future__ import annotations
 

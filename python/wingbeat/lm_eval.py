@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from lm_eval.api.instance import Instance
     from typing_extensions import Self
 
-# The device that the command passes if `--device` is not given. It says nothing about the device that the user wants.
+# The device that the command passes if `--device` is not given. It is ignored, because the user has not chosen it.
 _DEFAULT_DEVICE = "cuda:0"
 
-# Requests whose shared beginnings are looked for together. More of them share more, fewer show progress sooner.
+# The number of requests whose shared beginnings are prefilled once. A larger number shares more, a smaller number shows progress sooner.
 _TOGETHER = 1024
 
 # A recurrent model has no limit. The windows of rolling likelihoods need one.
@@ -39,7 +39,7 @@ _LOGGER = logging.getLogger("lm-eval")
 
 @register_model("wingbeat")
 class WingbeatLM(TemplateLM):  # type: ignore[misc]
-    """`path` is what `wingbeat.Model` takes, or `embedded`. The other arguments are its options; `batch_size` is the number of slots."""
+    """`path` is a model as for `wingbeat.Model`, or `embedded`. All other arguments are options of the model. `batch_size` is the number of slots."""
 
     def __init__(
         self,
@@ -80,12 +80,12 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """The harness keeps caches by this name, so it names the weights."""
+        """The hash of the weights, because the harness keeps its caches by this name."""
         return self.model.info.weights_hash
 
     @property
     def eot_token_id(self) -> int:
-        """The token `<|endoftext|>`, with which a text begins whose context is empty."""
+        """The token `<|endoftext|>`, which takes the place of an empty context."""
         return self.model.info.eot_token
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
@@ -101,7 +101,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
         return self.model.apply_template(chat_history, continue_final_message=None if add_generation_prompt else True)  # type: ignore[arg-type]
 
     def chat_template(self, chat_template: bool | str = False) -> str | None:
-        """The template is a part of the model's format, so its name stands for it."""
+        """Returns the architecture in place of a template, because the template is a part of the model's chat format."""
         return self.model.info.architecture if chat_template else None
 
     def _loglikelihood_tokens(
@@ -109,7 +109,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
     ) -> list[tuple[float, bool]]:
         found: list[tuple[float, bool]] = []
         with tqdm(total=len(requests), desc="Running loglikelihood requests", disable=disable_tqdm) as bar:
-            # Neighbours share beginnings.
+            # In this order, requests with a shared beginning are side by side.
             order = sorted(range(len(requests)), key=lambda i: requests[i][1])
             results: dict[int, tuple[float, bool]] = {}
             for begin in range(0, len(order), _TOGETHER):
@@ -148,7 +148,7 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
         return sums
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Returns the texts that the model writes after each context."""
+        """Returns the text that the model generates after each context."""
         texts: list[str] = []
         answers = self.model.batch(self._items(requests))
         with tqdm(total=len(requests), desc="Running generate_until requests", disable=disable_tqdm) as bar:
@@ -173,13 +173,13 @@ class WingbeatLM(TemplateLM):  # type: ignore[misc]
                 del asked[name]
             tokens = self.tok_encode(context) or [self.prefix_token_id]
             room = max(self.max_length - most, 1)
-            # The harness asks for the bare distribution: without the penalties and the nucleus of the model's family.
+            # The harness expects the unchanged distribution, so turn off the penalties and the nucleus of the model's default settings.
             bare = {"top_p": 1.0, "top_k": 0, "presence_penalty": 0.0, "frequency_penalty": 0.0}
             yield {**bare, **asked, "tokens": tokens[-room:], "stop": until, "max_tokens": most}
 
 
 def _device(name: str) -> str:
-    """Returns what `--device` names. Torch counts the GPUs of one vendor, so its names mean the GPU with the same number."""
+    """Converts a device name of torch: `cuda:1` becomes `gpu:1`, `cuda` and `mps` become `gpu`. All other names stay."""
     kind, _, number = name.partition(":")
     return f"gpu:{number}" if kind == "cuda" and number else "gpu" if kind in ("cuda", "mps") else name
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 
 class Model:
-    """A model on its device, with an engine that runs many requests at once. Threads and tasks share it.
+    """A model on its device, with an engine that runs many requests at once. Threads and tasks can share a model.
 
     `model` is the path of a checkpoint (.pth, .safetensors, .gguf, a folder), the name of a published model such as `rwkv7-g1-1.5b`, or
     `hf:OWNER/REPO[/FILE]`. A model that is not on this disk is downloaded with `download=True`. `progress` is called with a stage, the work that is done
@@ -201,7 +201,8 @@ class Model:
         return ids if tokenize else self._tokenizer.decode(ids, special=True)
 
     def stats(self) -> dict[str, int]:
-        """Returns the engine's numbers: slots, free_slots, running, paused, waiting, swapped, cached (entries of the prefix cache), tokens (written)."""
+        """Returns the engine's numbers: slots, free_slots, running, paused, waiting, swapped, cached (entries of the prefix cache),
+        and tokens (generated)."""
         return cast("dict[str, int]", json.loads(self._native.stats()))
 
     def close(self) -> None:

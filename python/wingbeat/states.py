@@ -1,4 +1,4 @@
-"""Named states: what a model has read, kept and continued later."""
+"""Named states of a model, with which later texts can begin."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ class State:
 
 
 class States(MutableMapping[str, State]):
-    """The named states of a model: a mapping of names to `State`. `generate(save_state=name)` writes one, `generate(state=name)` begins with it."""
+    """The named states of a model: a mapping of names to `State`. `generate(save_state=name)` saves a state.
+    `generate(state=name)` begins with it."""
 
     def __init__(self, native: NativeModel) -> None:
         self._native = native
@@ -70,7 +71,7 @@ class States(MutableMapping[str, State]):
         self._native.save_state(name, os.fspath(path))
 
     def load(self, name: str, source: PathLike | bytes | bytearray | memoryview | State) -> SavedState:
-        """Keeps a state under a name: a file, a `State`, or the bytes of a file. Replaces an older state of that name.
+        """Keeps a state under a name. `source` is the path of a file, a `State`, or the bytes of a file. Replaces an older state of this name.
 
         Raises ModelError if the state belongs to other weights.
         """

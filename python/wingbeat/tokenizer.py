@@ -23,7 +23,7 @@ class Tokenizer:
 
     @classmethod
     def open(cls, name: PathLike) -> Tokenizer:
-        """Opens a vocabulary: a file (RWKV's text format, `tokenizer.json`, …), or the name `world`.
+        """Opens a vocabulary: a file (RWKV's text format, `tokenizer.json`, …), or the name `world`, `small-world` or `tiny`.
 
         Raises FileError if the file is not a vocabulary.
         """
@@ -36,7 +36,7 @@ class Tokenizer:
         return self._native.tokenize(text.encode("utf-8", "surrogatepass") if isinstance(text, str) else text, special)
 
     def decode(self, tokens: Tokens | int, errors: str = "replace", *, special: bool = False) -> str:
-        """Returns the text of token ids. `errors` says what becomes of incomplete characters, as in `bytes.decode`."""
+        """Returns the text of token ids. `errors` determines how incomplete characters are shown, as in `bytes.decode`."""
         return self.decode_bytes(tokens, special=special).decode("utf-8", errors)
 
     def decode_bytes(self, tokens: Tokens | int, *, special: bool = False) -> bytes:

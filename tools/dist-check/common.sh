@@ -7,16 +7,16 @@ cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 cache=${XDG_CACHE_HOME:-$HOME/.cache}/wingbeat/dist
 out=$PWD/target/dist
 version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -1)
-# What the embedded model continues greedily on every device.
+# A prompt, and the text with which the embedded model continues it greedily on every device.
 prompt=$'User: Tell me a story about a fox.\n\nAssistant:'
 text=" Once upon a time, a fox named Poppy lived in the garden. One day in spring, Poppy went for a walk"
 
 work=$(mktemp -d)
-# Processes that end with the script.
+# Processes that are killed when the script ends.
 started=()
 finish() {
   for process in "${started[@]}"; do
-    # bash names each process that it has to kill, but not those that it has disowned.
+    # bash prints a message about each killed process, unless the process was disowned.
     disown "$process" 2>/dev/null || true
     kill -9 "$process" 2>/dev/null || true
   done
@@ -61,7 +61,8 @@ root() { # NAME, SUITE, OPTIONS OF MMDEBSTRAP…
   echo "$work/$name"
 }
 
-# A root with the C library and nothing else, not even a shell. libgcc_s comes with Debian's C library, and the program must not need it.
+# A root with the C library and nothing else, not even a shell. Debian's C library comes with libgcc_s, which is
+# removed, because the program must not need it.
 bare_root() { # SUITE, ARCHITECTURE OF DEBIAN
   local folder
   folder=$(root "bare-$1-$2" "$1" --variant=extract --include=libc6 "--architectures=$2")
@@ -69,12 +70,13 @@ bare_root() { # SUITE, ARCHITECTURE OF DEBIAN
   echo "$folder"
 }
 
-# Runs a command in a root. It sees the root's files, its own processes, and the network of this machine. Mounts and processes end with it.
+# Runs a command in a root. The command sees the root's files, its own processes, and the network of this machine. Mounts and processes end with
+# the command.
 inside() { # ROOT, COMMAND…
   local folder=$1
   shift
   # shellcheck disable=SC2016  # the inner shell expands these
-  # REPLACE: the command takes the place of a background shell, which can then be killed.
+  # With REPLACE, the command replaces the background shell, so that `kill` reaches the command.
   ${REPLACE:+exec} unshare --mount --pid --fork --kill-child -- sh -ec '
     mount --make-rprivate /
     mount -t proc proc "$0/proc"
@@ -87,7 +89,7 @@ inside() { # ROOT, COMMAND…
 
 start_hub() { # OPTIONS…
   rm -f "$work/hub.log"
-  # A name of docs/models.md, whose file is the embedded model here. The published model has another vocabulary, so the commands below name this one.
+  # Serves the embedded model under a name of docs/models.md. The published model has another vocabulary, so the commands below set --vocab.
   python3 tools/dist-check/hub.py assets/models/small-world.safetensors BlinkDL/rwkv7-g1 rwkv7-g1d-0.1b-20260129-ctx8192.pth "$work/hub.log" "$@" &
   started+=($!)
   for ((i = 0; i < 100; i++)); do

@@ -3,7 +3,7 @@
 
 usage: container.py CONTAINERFILE CONTEXT ROOT COMMAND…
   ROOT      folder with the image that FROM names
-  COMMAND…  runs a RUN step: it gets the words of the step's command. `env` is not kept.
+  COMMAND…  runs a RUN step: it gets the words of the step's command. Variables of ENV are not set for it.
 
 Knows FROM, ARG, COPY, RUN, ENV, USER, WORKDIR, EXPOSE, HEALTHCHECK, ENTRYPOINT, CMD. Prints the image's settings as JSON.
 """

@@ -11,7 +11,7 @@ deb=$out/wingbeat_${version}_$debian.deb
 root=$(root minimal bookworm --variant=minbase)
 cp /etc/resolv.conf "$root/etc/resolv.conf"
 
-# The python script starts this script again for each RUN step.
+# container.py runs each RUN step in a new bash, which calls these functions.
 inside_step() { RUN_ENV="PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" inside "$root" "$@"; }
 export -f inside inside_step
 export root
@@ -24,7 +24,7 @@ ok "$(du -sm "$root" | cut -f1) MB, $(inside "$root" dpkg-query -W | wc -l) pack
 setting() { python3 -c 'import json,sys; print(eval("json.load(open(sys.argv[1]))" + sys.argv[2]))' "$work/settings.json" "$1"; }
 user=$(setting '["user"]')
 [ "$user" != root ] || fail "the program runs as root"
-# `inside` reads both variables. chroot reads names of users outside the root, so it gets numbers.
+# `inside` reads both variables. chroot looks up user names outside the root, so RUN_AS has numbers.
 RUN_AS=$(inside "$root" id -u "$user"):$(inside "$root" id -g "$user") RUN_HOME=/home/$user
 export RUN_AS RUN_HOME
 step "user"

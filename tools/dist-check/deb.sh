@@ -17,7 +17,7 @@ inside "$root" dpkg -i /tmp/wingbeat.deb >"$work/log" 2>&1 || fail "$(cat "$work
 rm "$root/tmp/wingbeat.deb"
 ok "$(list | comm -13 "$work/before" - | grep -c .) files and folders"
 for file in usr/share/man/man1/wingbeat.1.gz usr/share/bash-completion/completions/wingbeat usr/share/doc/wingbeat/copyright; do
-  # minbase excludes no paths, so all files of the package are there.
+  # dpkg excludes no paths in a root of the variant minbase, so all files of the package are there.
   [ -e "$root/$file" ] || fail "the package lacks /$file"
 done
 try_program "$root/root" "$root" wingbeat

@@ -15,7 +15,7 @@ for ((i = 0; i < 100; i++)); do
 done
 address=http://127.0.0.1:$(sed -n 's/.* port \([0-9]*\) .*/\1/p' "$work/server")
 
-# A folder with only the tools that the script may use.
+# Makes a folder with only the tools that the script may use.
 tools() { # FOLDER, TOOL…
   mkdir -p "$1"
   for tool in "${@:2}"; do ln -sf "$(command -v "$tool")" "$1/$tool"; done

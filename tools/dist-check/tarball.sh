@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Runs the Linux tarball in roots that contain the C library and nothing else: that of Debian 11, the oldest whose packages are still
-# published (glibc 2.31), and of Debian 12.
+# Runs the Linux tarball in two roots that contain only the C library: of Debian 11 (glibc 2.31), the oldest release whose packages are still
+# published, and of Debian 12.
 # shellcheck source=tools/dist-check/common.sh
 . "$(dirname "$0")/common.sh"
 

@@ -58,7 +58,7 @@ program() { # TARGET, or TARGET.GLIBC
   echo "$file"
 }
 
-# Prints the path of a program for this machine. It writes the manual pages and the completions.
+# Prints the path of a program for this machine. This program writes the manual pages and the completions of every download.
 own_program() {
   case "$(uname -s)-$(uname -m)" in
     Linux-x86_64 | Linux-aarch64) program "$(uname -m)-unknown-linux-gnu.$glibc" ;;

@@ -18,9 +18,9 @@ from .plan import Callers, Fleet, Profile, Turn, draw
 from .ring import Ring
 from .simulate import Simulation
 
-# Words of one token in RWKV's vocabulary. Answers consist of the first one, which `logit_bias` makes certain, so that the tokens of a text are known.
+# Words that are one token each in RWKV's vocabulary. `logit_bias` makes every answer repeat the first word, so that the tokens of a text are known.
 WORDS = [" the", " water", " light", " earth", " king", " tree", " house", " people"]
-# The prediction may differ from the measurement by this factor.
+# The largest difference between prediction and measurement that passes, as a share of the measurement.
 TOLERANCE = 0.15
 
 SCENARIOS: dict[str, dict[str, Any]] = {
@@ -50,7 +50,7 @@ class Group:
         self.ring = Ring(fleet.replicas)
         self.chance = random.Random(7)
         self.processes: list[subprocess.Popen[str]] = []
-        # The states of processes that were killed.
+        # The last counts of `states` for processes that were killed.
         self.killed: dict[int, tuple[int, int]] = {}
         self.addresses: list[str | None] = [None] * fleet.replicas
         for number in range(fleet.replicas):
@@ -71,7 +71,7 @@ class Group:
         return next(number for number in self.ring.servers(self.ring.place(key)) if number in alive)
 
     def states(self) -> dict[int, tuple[int, int]]:
-        """Returns how many states each process has read from the store and written to it."""
+        """Returns the numbers of states that each process has read from the store and written to the store, by process id."""
         found = dict(self.killed)
         for process, address in zip(self.processes, self.addresses, strict=True):
             if address:
@@ -143,7 +143,7 @@ class Run:
                     text = f" {number} {conversation}"
                 text += "".join(chance.choices(WORDS[1:], k=turn.message))
                 text += self._answer(f"{number}/{conversation}", text, turn.answer)
-        except Exception as e:  # The thread of the check reports it.
+        except Exception as e:  # The main thread reports the error.
             self.errors.append(f"{type(e).__name__}: {e}")
 
     def _answer(self, key: str, text: str, n_tokens: int) -> str:

@@ -26,7 +26,7 @@ STYLE: Any = {
     "figure.figsize": (7.2, 3.6),
     "figure.constrained_layout.use": True,
 }
-# Conversations of a server, in figures with many servers.
+# Conversations per server, in figures with many servers.
 PER_SERVER = 500
 
 
@@ -41,7 +41,7 @@ class Case:
 
 @dataclasses.dataclass
 class Figure:
-    """A figure: its labels, what it shows of a report, and for each line its cases by x."""
+    """A figure: its labels, the number of a report that it shows, and the cases of each line by x."""
 
     file: str
     title: str

@@ -27,7 +27,7 @@ def measured(program: str, model: str, flags: list[str], texts: list[int], load:
 
 
 def drift(program: str, model: str, flags: list[str], profile: Profile, n_processes: int) -> tuple[float, float]:
-    """Returns how much longer decoding and prefill take now than in the profile: a shared machine changes its speed by 20 % within a minute."""
+    """Returns how many times as long decoding and prefill take now as in the profile: a shared machine changes its speed by 20 % within a minute."""
     (n_texts, step), (n_prompt, time) = profile.decode[-2], profile.prefill[-2]
     decode = _bench(program, model, _decode(flags, [n_texts]), n_processes)[n_texts]
     prefill = _bench(program, model, _prefill(flags, [n_prompt]), n_processes)[n_prompt]
@@ -60,7 +60,7 @@ def _prefill(flags: list[str], prompts: Sequence[int]) -> list[str]:
 
 
 def _bench(program: str, model: str, flags: list[str], n_processes: int = 1) -> dict[int, float]:
-    """Returns the seconds of a step by its texts, or of a prompt by its tokens: medians over all rounds of all processes, which run at once."""
+    """Returns seconds per step by number of texts, or per prompt by number of tokens: medians of all rounds of all processes, which run at once."""
     # Several processes do not begin and end together, so they need many rounds.
     command = [program, "bench", "-m", model, "--json", "-r", "3" if n_processes == 1 else "12", *flags]
     running = [subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) for _ in range(n_processes)]
@@ -74,7 +74,7 @@ def _bench(program: str, model: str, flags: list[str], n_processes: int = 1) -> 
 
 
 def _sizes(program: str, model: str) -> tuple[float, float]:
-    """Returns the size of a state's file without tokens, and its growth per token."""
+    """Returns the size of a state file without tokens, and the growth of the file per token, in bytes."""
     sizes = []
     with tempfile.TemporaryDirectory() as folder:
         for n in (16, 272):

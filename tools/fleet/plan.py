@@ -1,4 +1,4 @@
-"""What a simulation is given: the step times and sizes of a model, the callers, the servers and their store. Times are seconds, sizes are bytes."""
+"""The inputs of a simulation: the step times and sizes of a model, the callers, the servers and their store. Times are seconds, sizes are bytes."""
 
 import bisect
 import dataclasses
@@ -43,7 +43,7 @@ class Profile:
         pathlib.Path(path).write_text(json.dumps(dataclasses.asdict(self)) + "\n")
 
     def scaled(self, decode: float, prefill: float) -> "Profile":
-        """Returns the profile of a device on which steps and prompts take so many times as long."""
+        """Returns the profile of a device on which decode steps take `decode` times as long, and prompts `prefill` times as long."""
         times = {"decode": [(n, time * decode) for n, time in self.decode], "prefill": [(n, time * prefill) for n, time in self.prefill]}
         return dataclasses.replace(self, **times)
 
@@ -52,7 +52,7 @@ class Profile:
         return _between(self.decode, n_texts)
 
     def read_time(self, n_tokens: int, n_decoding: int) -> float:
-        """Returns the time that a prompt adds to the steps of a server. Beside texts that decode, its tokens share the reading of the weights."""
+        """Returns the time that a prompt adds to the steps of a server. If texts decode at the same time, both share the reads of the weights."""
         alone = _between([(0, 0.0), *self.prefill], n_tokens)
         if n_decoding == 0:
             return alone
@@ -69,7 +69,7 @@ class Profile:
 
 
 def _between(points: list[tuple[int, float]], x: float) -> float:
-    """Interpolates linearly, and continues the last line."""
+    """Interpolates linearly between the points. Outside the points, continues the nearest line."""
     if len(points) == 1:
         return points[0][1]
     at = min(max(bisect.bisect_left(points, (x, -math.inf)), 1), len(points) - 1)
@@ -124,6 +124,6 @@ class Turn:
 
 
 def draw(callers: Callers, is_first: bool, chance: random.Random) -> Turn:
-    """Draws a turn."""
+    """Draws the numbers of tokens and the pause of a turn at random."""
     message = chance.expovariate(1 / (callers.first if is_first else callers.message))
     return Turn(max(1, round(message)), max(1, round(chance.expovariate(1 / callers.answer))), chance.expovariate(1 / callers.pause))

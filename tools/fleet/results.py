@@ -1,4 +1,4 @@
-"""What a simulation counts, and the report that it becomes."""
+"""The numbers that a simulation counts, and the report of these numbers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Consistent hashing: which server a routing key goes to. If servers come or go, only their own keys move."""
+"""Consistent hashing: assigns each routing key to a server. If a server is added or removed, only the keys of that server move."""
 
 import bisect
 import hashlib
@@ -19,7 +19,7 @@ class Ring:
         return bisect.bisect(self._places, _hash(key)) % len(self._places)
 
     def servers(self, place: int) -> Iterator[int]:
-        """Returns the server of a place, then the servers that take over if it is away. A server can appear several times."""
+        """Returns the server of a place, then the servers that take over if that server is away. A server can appear several times."""
         for k in range(place, place + len(self._owners)):
             yield self._owners[k % len(self._owners)]
 

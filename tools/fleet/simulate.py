@@ -1,4 +1,4 @@
-"""The simulation. An event is a change of what a server does, not a token: between two events, each text advances at a constant speed."""
+"""The simulation. An event changes the work of a server. The simulation has no event per token: between events, texts advance at a constant speed."""
 
 import heapq
 import math
@@ -11,7 +11,7 @@ from .plan import Callers, Fleet, Profile, Turn, draw
 from .results import Results
 from .ring import Ring
 
-# What a prompt may cost the texts that decode: a step takes at most this many times as long (`prefill_slowdown` of the engine).
+# How much a prompt may slow down texts that decode: a step takes at most this many times as long (`prefill_slowdown` of the engine).
 SLOWDOWN = 2.0
 # The seconds after which a refused caller tries again.
 AGAIN = 1.0
@@ -26,7 +26,7 @@ class Conversation:
     __slots__ = ("caller", "number", "place", "turns", "turn", "tokens", "stored")
 
     def __init__(self, caller: int, number: int, place: int, turns: list[Turn]) -> None:
-        # The place of its routing key on the ring, the turns of the caller that are given, and the number of the next one.
+        # `place` is the place of the routing key on the ring. `turns` has the caller's given turns, and `turn` is the number of the next turn.
         self.caller, self.number, self.place, self.turns, self.turn = caller, number, place, turns, 0
         # Tokens of the text, and tokens of the state in the store.
         self.tokens = self.stored = 0
@@ -38,11 +38,11 @@ class Request:
     def __init__(self, conversation: Conversation, prompt: int, answer: int, asked: float) -> None:
         self.conversation, self.prompt, self.answer, self.asked = conversation, prompt, answer, asked
         self.cached = 0
-        # Seconds of prefill that are left. Infinite until it begins.
+        # The remaining seconds of prefill. Infinite until prefill begins.
         self.work = math.inf
-        # The time of the first token. Negative until it comes; a request that begins again has had it.
+        # The time of the first token. Negative before the first token. A request that begins again keeps this time.
         self.first = -1.0
-        # The server, and its life at the time of the request.
+        # The server, and the server's `life` when the request was submitted.
         self.server: Server
         self.life = 0
 
@@ -53,12 +53,13 @@ class Server:
         self.accepts = True
         # Grows when the server ends. A request or an event of an earlier life is void.
         self.life = 0
-        # Requests whose state is on its way, requests that wait for a slot, prompts that are read, and texts that decode, by the step that ends them.
+        # The number of requests whose state is being transferred, the requests that wait for a slot, the prompts in prefill, and the texts that
+        # decode, ordered by the step at which they end.
         self.coming = 0
         self.waiting: deque[Request] = deque()
         self.reading: deque[Request] = deque()
         self.decoding: list[tuple[float, int, Request]] = []
-        # Steps so far, the time until which they are counted, and the number of the next event: other events are void.
+        # Steps so far, the time up to which steps are counted, and the number of the planned event. Events with another number are void.
         self.steps = self.time = 0.0
         self.plan = 0
         # Tokens of the states in memory by conversation, the least recently used first, and their bytes.
@@ -78,7 +79,7 @@ class Server:
 
 
 class Simulation:
-    """Runs conversations on servers for `seconds` seconds. `given` are the turns of each caller, who then leaves; without them, turns are drawn."""
+    """Runs conversations on servers for `seconds` seconds. `given` has the turns of each caller, who leaves after them; otherwise turns are drawn."""
 
     def __init__(
         self, profile: Profile, callers: Callers, fleet: Fleet, seconds: float, warm: float = 0.0, seed: int = 1, given: list[list[Turn]] | None = None
@@ -119,7 +120,7 @@ class Simulation:
             if given:
                 self._after(given[caller][0].pause, self._ask, conversation)
                 continue
-            # A caller is in the middle of a conversation and of a pause.
+            # At the start, a caller is in the middle of a conversation and of a pause.
             n = conversation.turn = chance.randrange(callers.turns)
             if n:
                 conversation.tokens = round(callers.first + (n - 1) * callers.message + n * callers.answer)
@@ -140,7 +141,7 @@ class Simulation:
     # Callers and routes
 
     def _conversation(self, caller: int, turns: list[Turn], turn: int) -> Conversation:
-        """Returns a caller's next conversation. The share of hot callers have their routing keys in common."""
+        """Returns a caller's next conversation. Hot callers (`hot_share`) have `hot_keys` routing keys in common."""
         callers = self.callers
         is_hot = caller < callers.hot_share * callers.sessions
         key = f"hot-{caller % callers.hot_keys}" if is_hot else f"{caller}/{turn // callers.turns}"
@@ -228,7 +229,7 @@ class Simulation:
     # Steps of a server
 
     def _change(self, server: Server, what: Callable[[Server, Any], None], about: Any) -> None:
-        """Changes what a server does. If it begins or ends to compute, the speed of the servers of its host changes, too."""
+        """Changes what a server does. If the server starts or stops computing, the speed of all servers of its host changes."""
         was_busy = server.running() > 0
         together = server.host if len(server.host) > 1 else (server,)
         for each in together:
@@ -288,13 +289,13 @@ class Simulation:
 
     def _complete(self, server: Server, _) -> None:
         if server.reading and server.reading[0].work <= 1e-9:
-            # The last token of a prompt gives the first token of the answer.
+            # Prefilling the last token of a prompt also computes the first token of the answer.
             request = server.reading.popleft()
             if request.first < 0:
                 request.first = self.now
                 self.results.first_token(self.now, request)
             self.n_events += 1
-            # A state that is stored has read the last token, too.
+            # With a store, one more step reads the last token, because the stored state includes this token.
             n_steps = request.answer - (not self.fleet.store)
             heapq.heappush(server.decoding, (server.steps + n_steps, self.n_events, request))
         while server.decoding and server.decoding[0][0] <= server.steps + 1e-6:
@@ -343,7 +344,7 @@ class Simulation:
         self._after(self.chance.expovariate(1 / self.fleet.failures), self._fail_again, server)
 
     def _fail(self, server: Server) -> None:
-        """Kills a server. Its requests go to others and begin again."""
+        """Kills a server. Its requests begin again on other servers."""
         lost = [*server.waiting, *server.reading, *(request for _, _, request in server.decoding)]
         self.results.lost(self.now, lost)
         self._close(server)
@@ -372,10 +373,10 @@ class Simulation:
         server.life += 1
 
     def _restart(self, first: int) -> None:
-        """Restarts some servers: they complete their texts for `grace` seconds, then load. The next ones follow."""
+        """Restarts some servers: they complete their texts for `grace` seconds, then load. The next servers follow."""
         servers = self.servers[first : first + max(1, round(self.fleet.restart_share * len(self.servers)))]
         for server in servers:
-            # A server that is away comes back with the others.
+            # A server that is away already comes back together with these servers.
             server.life += not server.accepts
             self._close(server)
         self._after(self.fleet.grace, self._stop, (servers, first + len(servers)))
@@ -383,7 +384,7 @@ class Simulation:
     def _stop(self, stopped: tuple[list[Server], int]) -> None:
         servers, following = stopped
         for server in servers:
-            # Texts that are cut reach their callers, and their states reach the store. Here they count as whole.
+            # A text that is cut off reaches its caller, and its state reaches the store. The simulation counts it as a whole text.
             cut = [request for _, _, request in server.decoding]
             waiting = [*server.waiting, *server.reading]
             self._close(server)

@@ -61,8 +61,8 @@ pub struct InspectReport {
     /// The model's context length in tokens. `None` if the model has no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub context: Option<usize>,
-    /// The origin of the vocabulary: `small-world` or `world` (built in), `own` (in the model's file) or `file` (in the model's folder). `None` if none is
-    /// found.
+    /// The origin of the vocabulary: `small-world` or `world` (built in), `own` (in the model's file) or `file` (in the model's folder). `None` if no
+    /// vocabulary was found.
     pub vocabulary: Option<&'static str>,
     /// An estimate of the decode speed on this machine. `None` if the machine was not measured.
     #[serde(skip_serializing_if = "Option::is_none")]

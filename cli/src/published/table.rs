@@ -11,7 +11,7 @@ pub struct PublishedModel {
     pub parameters: &'static str,
     /// The repository on Hugging Face, as `OWNER/NAME`.
     pub repository: &'static str,
-    /// The file that is the model. `None` if the whole repository is the model.
+    /// The model's file in the repository. `None` if the whole repository is the model.
     pub file: Option<&'static str>,
     /// The size of the download, such as `3.06 GB`. `None` if unknown.
     pub size: Option<&'static str>,
@@ -51,8 +51,8 @@ const fn folder(
     PublishedModel { name, aliases, architecture, parameters, repository, file: None, size, shapes }
 }
 
-/// All published models, newest first. For a mistyped name, the program suggests the model with the most similar name. If several names are equally
-/// similar, it suggests the first of them.
+/// All published models: RWKV from the newest version to the oldest, then GLM. For a mistyped name, the program suggests the model with the most
+/// similar name. If several names are equally similar, it suggests the first of them.
 #[rustfmt::skip]
 pub const PUBLISHED: &[PublishedModel] = &[
     file("rwkv7-g1-1.5b", ("RWKV-7", "1.5B"), G1, "rwkv7-g1k-1.5b-20260930-ctx25600.pth", "3.06 GB", Some("rwkv7-1.5b")),

@@ -15,7 +15,7 @@ fn said(text: &str) -> String {
     }
 }
 
-/// How to get a published model.
+/// Returns the hint that explains how to download a published model.
 fn advice(model: &str) -> String {
     let model = named(model).unwrap();
     if cfg!(feature = "download") {

@@ -1,4 +1,4 @@
-//! `quality --by-matrix`: quantises one tensor at a time, and compares what each costs with the memory that it saves.
+//! `quality --by-matrix`: quantises one tensor at a time, and compares the loss that each tensor causes with the memory that it saves.
 
 use super::report::{ByMatrixReport, TensorReport, VariantReport};
 use crate::model_options::load_quietly;
@@ -10,7 +10,7 @@ use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::session::{Model, ModelSource, Options, Quality, Session, Windows, quality};
 
-/// The comparison of a model's tensors.
+/// The arguments of a comparison that quantises one tensor at a time.
 pub struct ByMatrix<'a> {
     pub source: &'a ModelSource,
     /// The options of the quantised model, without `quant`.
@@ -24,8 +24,8 @@ impl ByMatrix<'_> {
         load_quietly(self.source, &Options { quant: Some(plan), ..self.options.clone() })
     }
 
-    /// Compares the model with all tensors quantised, and then with each one alone. Returns the first comparison, also as a report, and the reports of
-    /// the tensors.
+    /// Compares the reference with a model whose tensors are all quantised, then with one quantised tensor at a time. Returns the first result, the
+    /// first result as a report, and one report per tensor. Tensors with the largest loss per saved MiB come first.
     pub fn measure(&self, reference: &mut Session) -> Result<(Quality, VariantReport, Vec<TensorReport>)> {
         let all = self.load(self.plan.clone())?;
         let tensors = all.quantised_tensors();

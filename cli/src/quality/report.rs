@@ -107,11 +107,11 @@ pub struct ByMatrixReport {
     pub comparison: ComparisonReport,
     /// The model with all tensors quantised.
     pub all: VariantReport,
-    /// One entry per quantised tensor, with all other tensors as in the reference. Sorted by `loss_percent_per_mib`, the largest first.
+    /// One entry per tensor that the plan quantises. All other tensors are then floats. Sorted by `loss_percent_per_mib`, the largest first.
     pub tensors: Vec<TensorReport>,
 }
 
-/// The loss through one quantised tensor, and the bytes that it saves.
+/// The loss that one quantised tensor causes, and the bytes that it saves.
 #[derive(Debug, Clone, Serialize)]
 pub struct TensorReport {
     pub tensor: String,

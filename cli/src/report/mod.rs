@@ -1,5 +1,5 @@
-//! Parts of the JSON that several verbs print, as Rust types. The JSON of one verb is beside the verb. Other programs rely on the shape of both: a new
-//! field may be added at any time, and a field that is renamed or removed needs an entry in CHANGELOG.md.
+//! Parts of the JSON that several verbs print, as Rust types. The JSON of a single verb is defined beside that verb. Other programs rely on
+//! all these types: a new field may be added at any time, but a renamed or removed field needs an entry in CHANGELOG.md.
 
 mod build;
 mod calls;

@@ -1,4 +1,4 @@
-//! Estimates the decode speed of a model on a device, from measured rates. An estimate is no measurement: `bench` measures a model.
+//! Estimates the decode speed of a model on a device, from measured rates. `bench` measures a model.
 
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -34,7 +34,7 @@ pub struct DeviceRates {
 pub struct DecodeCost {
     /// The number of weight bytes that one decoded token reads, by weight format.
     pub bytes_per_token: BTreeMap<&'static str, u64>,
-    /// The number of bytes of all weights, by weight format. A model with experts has many more than a token reads.
+    /// The bytes of all weights, by weight format. For a model with experts, one token reads only a part of these bytes.
     pub weight_bytes: BTreeMap<&'static str, u64>,
     /// The number of words in the model's program.
     pub n_words: usize,
@@ -68,7 +68,8 @@ impl DecodeCost {
         DecodeCost { bytes_per_token, weight_bytes, n_words: tape.words.len() }
     }
 
-    /// Estimates the tokens per second on a device: a token reads its weights at the measured rate, and each word takes its own time.
+    /// Estimates the tokens per second on a device: a token reads its weights at the measured rate, and each word adds its own time. `None` for a
+    /// format whose weights do not fit the device's memory.
     pub fn tokens_per_second(&self, rates: &DeviceRates) -> BTreeMap<&'static str, Option<f64>> {
         let of_format = |format: &&'static str| {
             let (bytes, all) = (*self.bytes_per_token.get(format)?, *self.weight_bytes.get(format)?);
@@ -94,7 +95,7 @@ pub fn well_known(rates: &DeviceRates) -> Result<Vec<SpeedReport>> {
     WELL_KNOWN.iter().map(of_model).collect()
 }
 
-/// Formats a speed with two digits: `0.31`, `5.2`, `30`, `150`, `1200`.
+/// Formats a speed with two significant digits: `0.31`, `5.2`, `30`, `150`, `1200`.
 pub fn two_digits(speed: f64) -> String {
     if !speed.is_finite() || speed <= 0.0 {
         return "0".into();

@@ -144,7 +144,7 @@ impl Results {
         Results { sink: ResultSink::Stdout(Output::new(true)), left: EarlierIds::default() }
     }
 
-    /// Returns the kind of the earlier result of the id with this key, or `None` without an earlier result.
+    /// Returns the kind of result that an earlier run wrote for the id with this key, or `None` if no earlier run has a result.
     pub fn was(&self, key: u128) -> Option<EarlierResult> {
         let EarlierIds { texts, errors, .. } = &self.left;
         if texts.contains(&key) { Some(EarlierResult::Text) } else { errors.contains(&key).then_some(EarlierResult::Error) }

@@ -153,7 +153,8 @@ fn shown(value: &Value) -> String {
     }
 }
 
-/// Returns the sha256 of all `parts` as hexadecimal digits. The length of each part is hashed before the part.
+/// Returns the sha256 of all `parts` as hexadecimal digits. The length of each part is hashed before the part, so that `ab`, `c` and
+/// `a`, `bc` have different hashes.
 pub fn hash_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     let mut hash = Sha256::new();
     for part in parts {
@@ -163,7 +164,7 @@ pub fn hash_of_parts<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> String {
     hex(hash)
 }
 
-/// Returns the sha256 of all files of a checkpoint as hexadecimal digits. `path` is a file, a file without its extension, or a folder.
+/// Returns the sha256 of all files of a checkpoint as hexadecimal digits. `path` is a file, a file's path without the extension, or a folder.
 ///
 /// # Errors
 /// `File` if the checkpoint does not exist or cannot be read.

@@ -1,4 +1,4 @@
-//! The file that `--config` names: flags in TOML.
+//! Reads the file that `--config` names: flags in TOML.
 
 use crate::prompt::text_file;
 use clap::Command;
@@ -11,7 +11,7 @@ use wingbeat::error::{Error, Result};
 /// are the arguments of the process, `command` is the subcommand `serve`.
 ///
 /// # Errors
-/// `File` if the file cannot be read; `Usage` if a key is no flag, or a value has the wrong type.
+/// `File` if the file cannot be read. `Usage` if the file is not TOML, if a key is not a flag, or if a value has the wrong type.
 pub fn with_file(args: Vec<OsString>, command: &Command) -> Result<Vec<OsString>> {
     let Some((at, _)) = super::super::verb(&args).filter(|(_, verb)| *verb == "serve") else { return Ok(args) };
     let Some(path) = path(&args[at..]) else { return Ok(args) };
@@ -28,7 +28,7 @@ pub fn with_file(args: Vec<OsString>, command: &Command) -> Result<Vec<OsString>
     Ok([&args[..=at], &flags, &args[at + 1..]].concat())
 }
 
-/// Returns the value of `--config`.
+/// Returns the value of `--config`, or `None` without the flag.
 fn path(args: &[OsString]) -> Option<std::path::PathBuf> {
     args.iter().enumerate().find_map(|(i, arg)| match arg.to_str()? {
         "--config" => args.get(i + 1).map(|path| Path::new(path).to_path_buf()),

@@ -9,7 +9,7 @@ const OTHERS: u64 = 128;
 pub fn connections(most: usize) -> usize {
     use crate::output::say;
     use nix::sys::resource::{Resource, getrlimit, setrlimit};
-    // The most that macOS allows, where the hard limit is infinite.
+    // macOS reports an infinite hard limit, but allows at most this many open files.
     const MOST: u64 = 10_240;
     let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return most };
     let set = |to: u64| setrlimit(Resource::RLIMIT_NOFILE, to, hard).is_ok().then_some(to);

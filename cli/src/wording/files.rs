@@ -19,7 +19,7 @@ pub use wingbeat::low_level::assets::MODEL as TINY;
 
 pub struct Files(TempDir);
 
-/// Builds a small GGUF file for RWKV-7. `build` adds the wrong part.
+/// Builds a small GGUF file for RWKV-7. `build` adds the fault.
 fn lying(build: impl Fn(&mut Gguf) -> &mut Gguf) -> Vec<u8> {
     let mut file = Gguf::new("rwkv7");
     build(&mut file).finish()

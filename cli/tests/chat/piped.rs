@@ -59,7 +59,7 @@ fn a_typed_line_is_the_result_of_a_call() {
     }
     assert!(stderr(&output).contains("calls f {\"a\": 1}") && stderr(&output).contains("thinking is fast"), "{}", stderr(&output));
     assert!(answers[1]["prompt_tokens"].as_u64() < answers[0]["prompt_tokens"].as_u64(), "a kept state is continued");
-    // A format without tools takes them, too.
+    // A chat format without tools accepts `--tools`, too.
     assert!(chat(&format!("--tools {tools}"), "").status.success());
     refused(&chat(&format!("--tools {call}"), ""), 1, "expected an array of tools");
 }
@@ -175,7 +175,7 @@ fn flags_that_chat_does_not_support_are_refused() {
 /// ChatRWKV's commands for free generation and the verb `generate` prefill the same prompts.
 #[test]
 fn free_generation_continues_like_generate() {
-    // The answers of the King James model are long enough.
+    // Uses a test model whose texts are long enough to be continued twice.
     let model = sibling("rwkv7");
     let model = ["-m", &model, "--vocab", "tiny"];
     let generated =

@@ -362,7 +362,7 @@ fn ctrl_c_ends_a_tool_command() {
     let home = home();
     std::fs::write(home.path().join("tools.json"), r#"[{"type": "function", "function": {"name": "f"}}]"#).unwrap();
     std::fs::write(home.path().join("call.gbnf"), r#"root ::= "{\"name\": \"f\", \"arguments\": {\"a\": 1}}""#).unwrap();
-    // The process itself does not end at Ctrl-C, which reaches all processes of the terminal.
+    // The script ignores Ctrl-C, which the terminal sends to all its processes. So only wingbeat can end the script.
     std::fs::write(home.path().join("tool.sh"), "trap '' INT; echo ready >&2; exec sleep 100\n").unwrap();
     let tools = ["--format", "g1-tools-short", "--thinking", "fast", "--tools", "tools.json", "--grammar", "call.gbnf"];
     let mut terminal = chat(&[&tools[..], &["--tool-command", "sh", "tool.sh", ";"]].concat(), &home);

@@ -36,7 +36,7 @@ fn an_importance_matrix_is_written_and_used() {
     let plain = coded("plain.safetensors", &[]);
     let matrix = coded("matrix.safetensors", &["--calibrate", path(&out)]);
     assert!(matrix == coded("text.safetensors", &["--calibrate", path(&text), "--vocab", "small-world"]) && matrix != plain);
-    // The same weights when they are encoded at load.
+    // Encoding at load gives the same weights as encoding into a file.
     let generated = |flags: &[&str]| stdout(&run(&[&["generate", "-n", "12", "--temp", "0", "In the beginning"], flags].concat()));
     let kept = generated(&["-m", path(&folder.path().join("matrix.safetensors")), "--vocab", "small-world"]);
     assert_eq!(generated(&["--quant", "i4", "--calibrate", path(&out)]), kept);
@@ -83,7 +83,7 @@ fn quality_compares_matrices() {
         let per_mib = number(t, "loss_percent") * 1048576.0 / number(t, "bytes_saved");
         assert!((per_mib - number(t, "loss_percent_per_mib")).abs() <= 1e-9 * per_mib.abs(), "{t}");
     }
-    // One matrix costs less than all.
+    // The loss of one matrix is smaller than the loss of all matrices.
     assert!(tensors.iter().all(|t| number(t, "kl_mean") < number(&report["all"], "kl_mean")));
     let saved: f64 = tensors.iter().map(|t| number(t, "bytes_saved")).sum();
     assert!((saved - (number(&report["reference"], "weight_bytes") - number(&report["all"], "weight_bytes"))).abs() < 1.0);

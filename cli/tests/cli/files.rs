@@ -70,7 +70,7 @@ fn inspect_estimates_the_speed_of_a_measured_machine() {
     }
     let page = stdout(&run_with(cache.path(), "inspect"));
     assert!(page.contains("\nspeed, estimate  tokens/s on cpu: 2900 in f16, "), "{page}");
-    // The measured rates replace those of the file.
+    // The measured rates replace the rates in the file.
     let measured = json(&run_with(cache.path(), "inspect --speed --json"));
     assert!(measured["speed"]["tokens_per_second"]["i4"].as_f64().unwrap() > 0.0, "{measured}");
     assert_ne!(std::fs::read_to_string(cache.path().join("rates.json")).unwrap(), rates);
@@ -180,7 +180,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
         stdout(&run(&["convert", &tuned, &state, "--state-of", &model, "--state-orientation", "key-value", "--force"]));
         assert_eq!(score(&["--state", &state]), turned);
 
-        // A state in the model's file is the state in which every text begins.
+        // A tuned state in the model's own file is the initial state of every text.
         let whole = path("whole.safetensors");
         let merged = merge(&model, &tuned, &whole);
         assert_eq!(text(&["-m", &merged]), plain);
@@ -207,7 +207,7 @@ fn a_tuned_state_is_taken_as_it_is_or_made_into_a_state_file() {
     refused(&run(&["generate", "-m", &sibling("rwkv5"), "--vocab", "tiny", "--state", &state, "x"]), 1, "rwkv6");
 }
 
-/// Writes a file with the tensors of both files. Returns its path.
+/// Writes the tensors of the files `a` and `b` to the file `to`. Returns `to`.
 fn merge(a: &str, b: &str, to: &str) -> String {
     use wingbeat::low_level::weights::{Checkpoint, NewTensor, write_safetensors, write_view};
     let files = [a, b].map(|path| Checkpoint::open(Path::new(path)).unwrap());
@@ -258,7 +258,7 @@ fn an_adapter_is_merged_and_says_so() {
     stdout(&run(&["convert", &model, &path("wide.safetensors"), "--lora", &lora, "--lora-alpha", "8", "--dtype", "f32"]));
     stdout(&run(&["convert", &path("wide.safetensors"), &later, "--quant", "i8"]));
     assert!(std::fs::read(at_once).unwrap() == std::fs::read(later).unwrap());
-    // An adapter that is merged while the model loads gives the numbers of the merged model, before those are rounded for the file.
+    // Merging the adapter while the model loads gives the same numbers as a merged file in f32. A file in f16 would round them.
     let score = |args: &[&str]| {
         json(&run(&[&["score", "--vocab", "tiny", "--text", "In the beginning God", "--json"], args].concat()))["nll"].clone()
     };

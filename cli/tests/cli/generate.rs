@@ -183,7 +183,7 @@ fn an_interrupt_ends_with_130_and_what_there_is() {
 fn many_trials_are_one_batch() {
     let report = json(&run(&["generate", "light", "-n", "1", "--trials", "150", "--seed", "1", "--json"]));
     assert_eq!((report["choices"].as_array().unwrap().len(), report["choices"][149]["seed"].as_u64()), (150, Some(150)));
-    // Without tokens to generate, the prompt is read all the same.
+    // The prompt is prefilled even if no token is to be generated.
     let read = json(&run(&["generate", "In the beginning God created", "-n", "0", "--json"]));
     assert_eq!((read["finish"].as_str(), read["tokens"].as_array().unwrap().len()), (Some("length"), 0));
     assert!(read["timings"]["prefill_tokens_per_second"].as_f64().unwrap() < 1e6, "{read}");

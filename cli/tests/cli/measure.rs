@@ -88,7 +88,7 @@ fn bench_speaks_llama_bench() {
         for line in ["a step of 1 tokens", "a step of 5 tokens", "norm_shift_linear", "wkv7", "head"] {
             assert!(said.contains(line), "{device}: {said}");
         }
-        // Every dispatch of a step is listed under a word.
+        // The table lists every dispatch of a step under its word (fused operation).
         let table = said.split("a step of 1 tokens").nth(1).unwrap().lines().skip(2).take(6);
         let sum: u64 = table.map(|l| l.split_whitespace().nth(2).unwrap().parse::<u64>().unwrap()).sum();
         assert_eq!(sum, counted.unwrap_or(0), "{device}: {said}");
@@ -185,7 +185,7 @@ fn quality_is_a_table_or_an_object() {
     ];
     assert!(rows[2..].iter().zip(kinds).all(|(row, kind)| row.starts_with(&format!("| {kind} |"))), "{table}");
     assert!(rows.len() == 4 + kinds.len() && rows[3 + kinds.len()].contains("of 16"), "{table}");
-    // States in f16 round differently than the reference's states.
+    // States in f16 are rounded, and the reference's states are f32.
     let half = json(&run(&["quality", "--text", "In the beginning", "--dtype", "auto", "--state-dtype", "f16", "--json"]));
     assert_eq!(half["variants"][0]["name"], "auto, f16 state");
     assert!(half["variants"][0]["kl_mean"].as_f64().unwrap() > 0.0);

@@ -1,7 +1,7 @@
 //! Runs every console block of the README and of `docs/`, and compares the program's output with the output on the page.
 //!
-//! The commands run in a temporary folder. The folder has links to the repository's `tests`, `tools` and `examples`, and tiny models under the names that
-//! the pages use for real models. A block that cannot run here has a comment above it that says why.
+//! The commands run in a temporary folder. The folder has links to the repository's `tests`, `tools` and `examples`, and tiny models under the names
+//! that the pages use for real models. A block that cannot run here has a comment above it that says why.
 
 mod links;
 mod page;

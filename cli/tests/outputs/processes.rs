@@ -63,7 +63,7 @@ fn every_signal_that_ends_a_text_saves_its_state() {
 
 #[test]
 fn a_prompt_that_is_interrupted_leaves_the_state_so_far() {
-    // With -n 0, the text has its finish before its prompt is read.
+    // With `-n 0`, the text has its finish (`length`) before the prompt is prefilled. The interrupt must be reported all the same.
     for n in ["1", "0"] {
         let folder = folder();
         let state = folder.path().join("s.st");

@@ -1,4 +1,4 @@
-//! Tests what the program does with a cache that others wrote, left in the middle, or broke.
+//! Tests the program with a cache that other programs wrote, left incomplete, or damaged.
 
 use super::{COMMIT, Hub, MODEL};
 use crate::cli::{json, refused, stderr, stdout};
@@ -29,7 +29,7 @@ fn is_kept(output: &std::process::Output, path: &Path, said: &str) {
     assert!(note.contains("note: ") && note.contains(said) && note.contains("the copy in the cache"), "{note:?}");
 }
 
-/// Returns the names of `list --json`, with `partial` where a download was cut.
+/// Returns the name, the size in bytes and the field `partial` of each entry of `list --json`.
 fn listed(hub: &Hub, home: &Path) -> Vec<(String, u64, bool)> {
     let value = json(&hub.run(&["list", "--json"], home));
     let row = |row: &serde_json::Value| {
@@ -63,7 +63,8 @@ fn a_cached_model_is_pulled_from_a_cache_that_cannot_be_written() {
         (path.to_str().unwrap(), ""),
         "nothing is written for a model that is there"
     );
-    // The cache has the model of an older commit, and nothing can be added to it. Permissions do not stop the superuser, folders that are files do.
+    // The cache has the model of an older commit, and nothing can be added to the cache: a file has the name of the folder that a new commit needs.
+    // Unlike permissions, this also stops the superuser.
     let repository = home.path().join(REPOSITORY);
     let older = repository.join("snapshots").join("f".repeat(40));
     fs::rename(repository.join("snapshots").join(COMMIT), &older).unwrap();

@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 _log = logging.getLogger("wingbeat")
 # The settings of a run, in the folder of its results. Readers of Parquet folders pass over names that begin with `_`.
 _RUN = "_run.json"
-# The options that change texts.
+# The options of a model that change the generated texts.
 _OF_TEXTS = "dtype quant activations strategy lora lora_alpha vocab context cache_dtype state_dtype rope_theta group_norm_eps state_orientation format".split()
 
 
 class RayBatch:
     """Generates a text for each row of a dataset. Each actor of a pool loads the model once.
 
-    `model` is a path or a name, as of `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a smallest and
-    a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray does not know.
-    Without `num_cpus`, an actor asks for 1 CPU, or for less if the pool would leave no CPU for the tasks that read. `autoscaling=True` allows a pool that
-    is larger than the cluster is now, because Ray adds machines.
+    `model` is a path or a name, as for `Model`, or `embedded`; `options` are the fields of `Options`. `actors` is the size of the pool, or a
+    smallest and a largest size. `ray_args` are resources of an actor, such as `num_cpus`, `num_gpus` or `resources={"vulkan": 1}` for GPUs that Ray
+    does not know. Without `num_cpus`, an actor asks for 1 CPU, or for less if the pool would leave no CPU for the tasks that read.
+    `autoscaling=True` allows a pool that is larger than the cluster is now, because Ray adds machines.
     `settings` are the fields of `Settings`. A row can set them, too: its columns are the fields of a line of `wingbeat batch`. `seed` is the seed of the
     run: a row's own seed follows from it and from the id.
 
@@ -75,7 +75,7 @@ class RayBatch:
             raise InputError(f"the results have a column {min(taken)!r} of their own: rename yours", field="keep")
         self._actors, self._batch_size = actors, batch_size
         self._ray_args, self._autoscaling = dict(ray_args or {}), autoscaling
-        # As the command `wingbeat batch`.
+        # The default of the command `wingbeat batch`.
         settings.setdefault("max_tokens", 128)
         options = {"slots": 16, **(options or {})}
         if options.get("device") == "cpu":
@@ -104,7 +104,8 @@ class RayBatch:
         PyArrow knows, such as `s3://bucket/results`. All machines must see it.
 
         A file appears when a batch is complete, so an interrupted run is resumed by the same call; `_run.json` keeps its settings. Errors count as
-        results; `retry_errors` removes them first. Returns the numbers of results: `done` and `failed` (by this run, or earlier), and `kept` (texts of earlier runs).
+        results; `retry_errors` removes them first. Returns numbers of results: `done` (texts of this run), `kept` (texts of earlier runs), and
+        `failed` (all errors).
 
         Raises InputError if the folder has results of another model or of other settings, or if the cluster can never run the pool.
         """
@@ -140,7 +141,7 @@ class RayBatch:
         pool = ray.data.ActorPoolStrategy(
             min_size=least,
             max_size=most,
-            # The next batch begins while the last texts of one end, so that no slot is idle.
+            # A batch begins while the last texts of the previous batch end, so that no slot is idle.
             max_concurrent_calls_per_actor=2,
             enable_true_multi_threading=True,
         )
@@ -201,7 +202,7 @@ class _Worker:
         for asked in requests:
             answer = asked if isinstance(asked, WingbeatError) else next(answers)
             if isinstance(answer, (DeviceError, ClosedError)):
-                # No other row of this actor could run, either.
+                # After such an error, this actor cannot run any other row.
                 raise answer
             yield answer
 
@@ -234,7 +235,7 @@ def _check_run(folder: str, run: Mapping[str, Any]) -> None:
 
 
 def _known(folder: str, id_column: str, retry_errors: bool) -> tuple[frozenset[str | int], int]:
-    """Returns the ids of the results in a folder, and how many of them are errors. Removes errors before if they are to be done again."""
+    """Returns the ids of the results in a folder, and the number of errors among them. With `retry_errors`, removes the errors first."""
     files, path = _place(folder)
     ids: set[str | int] = set()
     n_errors = 0
@@ -276,8 +277,8 @@ def _store(table: pa.Table, files: fs.FileSystem, target: str) -> None:
 
 @contextmanager
 def _new(files: fs.FileSystem, target: str) -> Iterator[str]:
-    """Gives the name under which a new file is written. The file appears as `target` when it is complete."""
-    # Object stores show an object when it is complete.
+    """Yields the name under which a new file is written. The complete file has the name `target`."""
+    # Object stores show only complete objects, so they need no temporary name.
     to = f"{target}.part" if isinstance(files, fs.LocalFileSystem) else target
     yield to
     if to != target:

@@ -10,7 +10,7 @@ import ray
 
 from ..errors import InputError
 
-# What an actor asks for if `num_cpus` is not given: the first share with which the pool fits.
+# The CPUs of an actor if `num_cpus` is not given: the first of these numbers with which the pool fits.
 _SHARES = (1, 0.5, 0.25, 0.1, 0)
 # A task of ray.data asks for a whole CPU.
 _READER = {"CPU": 1.0}
@@ -38,7 +38,7 @@ def resources(actors: int, ray_args: Mapping[str, Any], autoscaling: bool) -> di
 
 
 def _needed(args: Mapping[str, Any]) -> dict[str, float]:
-    """Returns the amounts of an actor by the names that the nodes of a cluster use."""
+    """Returns the amount of each resource that an actor needs, by the resource names of Ray's nodes."""
     names = {"num_cpus": "CPU", "num_gpus": "GPU", "memory": "memory"}
     return {**{names[name]: float(args[name] or 0) for name in names if name in args}, **(args.get("resources") or {})}
 
@@ -54,6 +54,6 @@ def _fits(nodes: list[dict[str, float]], actors: int, needed: Mapping[str, float
 
 
 def _room(node: Mapping[str, float], needed: Mapping[str, float], most: int) -> int:
-    """Returns how many times a node has what is needed, at most `most`."""
-    # Shares such as 0.1 have no exact number.
+    """Returns how many actors (or tasks) with the amounts `needed` fit a node, at most `most`."""
+    # Numbers such as 0.1 are not exact in binary, so a small term prevents a result that is too low by 1.
     return min([most, *(math.floor(node.get(name, 0) / amount + 1e-6) for name, amount in needed.items() if amount)])

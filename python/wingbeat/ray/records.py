@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 FIELDS = frozenset({"prompt", "tokens", *Request.__annotations__}) - {"state", "save_state", "no_cache", "priority", "return_progress"}
 # Fields with objects, which many files hold as JSON text.
 _OBJECTS = frozenset({"messages", "tools", "response_format", "logit_bias"})
-# A request has at most one of these, so a row's own replaces the one of all rows.
+# A request has at most one of these fields, so a row's field replaces the field of all rows.
 _RULES = frozenset({"grammar", "json_schema", "json_object", "json_value", "regex", "choice", "response_format"})
 # The settings that the preset of a row replaces.
 _SAMPLING = re.compile(r"temperature|top_[pk]|min_p|typical|\w+_penalty|penalty_decay|sampler_order|preset|(mirostat|dry|xtc)\w*")
@@ -49,7 +49,8 @@ RESULT = [
 
 
 def request(row: Mapping[str, Any], id_column: str, run_seed: int, settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the request that a row describes, over the settings of all rows. Without a seed, it has the seed that `wingbeat batch --seed` gives to this id.
+    """Returns the request of a row. The row's fields override the settings of all rows. Without a seed, the request gets the seed that
+    `wingbeat batch --seed` derives from the id.
 
     Raises InputError if the row has no id.
     """

@@ -25,8 +25,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 _ROUTER = "ray.serve.experimental.consistent_hash_router"
-# Headers that belong to one connection (RFC 9110, section 7.6.1), and the length, which the next connection sets itself. `Host` is passed on: the server
-# compares it with the header `Origin` of its page.
+# Headers that belong to one connection (RFC 9110, section 7.6.1), and the length, which the next connection sets itself. `Host` is passed on: the
+# server compares it with the header `Origin` of its page.
 _OF_CONNECTION = frozenset("connection keep-alive proxy-connection te trailer transfer-encoding upgrade content-length".split())
 _FLAGS = ("model", "device", "quant", "slots", "states")
 
@@ -54,7 +54,7 @@ def app(args: Mapping[str, Any]) -> serve.Application:
         raise ValueError(f"unknown arguments of wingbeat.ray:app: {', '.join(sorted(given))}")
     options: dict[str, Any] = {"num_replicas": replicas}
     if most:
-        # Each request of a replica is in one of its slots or in its queue.
+        # A replica has as many slots as this target. If more requests are under way, Ray adds replicas.
         options = {"autoscaling_config": {"min_replicas": least, "max_replicas": most, "target_ongoing_requests": int(args.get("slots", 16))}}
     if importlib.util.find_spec(_ROUTER) and importlib.util.find_spec("mmh3"):
         # Requests with the same x-session-id go to the same replica, whose prefix cache knows them.
@@ -109,7 +109,7 @@ class Replica:
     async def __call__(self, request: Request) -> Response:
         session = self._session
         if session is None:
-            # A text may take any time.
+            # A text may take any time, so only the connection has a time limit.
             timeout = aiohttp.ClientTimeout(total=None, connect=5)
             session = self._session = aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0), timeout=timeout, auto_decompress=False)
         url = self._url + request.scope["path"] + (f"?{request.url.query}" if request.url.query else "")

@@ -30,7 +30,7 @@ class RWKV:
     def __init__(self, model: str, strategy: str, verbose: bool = True, **options: Any) -> None:
         self._strategy = Strategy(strategy)
         options.setdefault("slots", 1)
-        # Read by `forward` alone, which has no prefixes.
+        # Only `forward` uses the model, and `forward` does not use the prefix cache.
         options.setdefault("prefix_cache", False)
         self.inner: Model = Model(model, strategy=strategy, progress=None if verbose else False, **options)
         """The `wingbeat.Model`, for everything that this class does not have."""
@@ -81,11 +81,11 @@ class RWKV:
         return 5 if self.version == 4 else 3
 
     def _zero(self, i: int) -> float:
-        """The running exponent of RWKV-4 begins as minus infinity."""
+        """Returns the initial value of a state. The running exponent of RWKV-4 begins at -1e30, which stands for minus infinity."""
         return -1e30 if self.version == 4 and i % 5 == 3 else 0.0
 
     def _of_package(self, shapes: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[int, ...]]:
-        """Returns the shapes of the package's tensors. Its RWKV-4 has the rows of one of our states as tensors of their own."""
+        """Returns the shapes of the package's tensors. For RWKV-4, the package has one tensor per row of a matrix state."""
         of_package: list[tuple[int, ...]] = []
         for _, shape in shapes:
             if self.version == 4 and len(shape) == 2:
@@ -126,7 +126,7 @@ class RWKV:
         return [self._tensor(i, array) for i, array in enumerate(arrays)]
 
     def _turned(self, array: NDArray[np.float32]) -> NDArray[np.float32]:
-        """The matrices of RWKV-5 and 6 are `[key, value]` in the package, and `[value, key]` here; the matrices of RWKV-7 are `[value, key]` in both."""
+        """Swaps the axes of matrices of RWKV-5 and 6: `[key, value]` in the package, `[value, key]` here. RWKV-7 has `[value, key]` in both."""
         return array.swapaxes(1, 2) if array.ndim == 3 and self.version < 7 else array
 
     def _tensor(self, i: int, array: NDArray[np.float32]) -> Any:

@@ -27,7 +27,7 @@ class Strategy:
         self._torch: Any = torch
 
     def _dtype(self, layer: int) -> str:
-        """The type of a layer. A segment without a number of layers takes all that follow."""
+        """Returns the type of a layer. A segment without a number of layers takes all following layers."""
         for dtype, layers in self._dtypes:
             if layers is None or layer < layers:
                 return dtype

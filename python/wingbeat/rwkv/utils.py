@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from .model import RWKV
 
-# Tokens that count no repetition: spaces and digits, as in the package. A text counts as one of these if it is a part of this one.
+# A token whose text is a part of this string is not counted as a repetition, as in the package.
 _UNCOUNTED = " \t0123456789"
 
 
@@ -82,7 +82,7 @@ class PIPELINE:
         if temperature == 0:
             return _draw(probs * (probs >= probs.max()))
         order = np.argsort(probs)[::-1]
-        # The nucleus ends at the first token with which its sum reaches top_p. Tokens as likely as that one belong to it.
+        # The nucleus ends at the first token with which its sum reaches top_p. Tokens that are as likely as this token also belong to the nucleus.
         last = int(np.argmax(np.cumsum(probs[order]) >= top_p))
         kept = probs >= probs[order[last]]
         if 0 < int(top_k) < len(probs):
