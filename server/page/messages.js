@@ -10,8 +10,8 @@ import { toast } from './toast.js';
 import * as tree from './tree.js';
 
 /**
- * Makes the actions. `current` has the shown conversation `c`, which changes, and `show()`, `touch()` (save and show), `open(c)`, `isValid()` (are
- * the settings valid?). `page` is passed to `running.run`.
+ * Makes the actions. `current` has the shown conversation `c`, which changes, and `show()`, `touch()` (save and show), `open(c)`, `isValid()`
+ * (returns whether the settings are valid). `page` is passed to `running.run`.
  */
 export const messageActions = (current, page) => {
   /** Requests an answer to the user message `user`. */

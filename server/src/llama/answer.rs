@@ -29,7 +29,7 @@ pub struct Common {
     pub response_format: Option<ResponseFormat>,
 }
 
-/// Settings of the request that the last object of its answer repeats.
+/// Settings of a request that the last object of the answer repeats, because llama-server's clients expect them there.
 pub struct EchoedSettings {
     model: String,
     stops: Vec<String>,
@@ -214,7 +214,7 @@ impl Probabilities {
 }
 
 impl LlamaText {
-    /// Returns the object of a complete text. `content` is empty in a stream, whose pieces have the text.
+    /// Returns the object of a complete text. In a stream, `content` is empty, because earlier objects already have the text.
     pub fn new(engine: &Engine, done: &Completion, echoed: &EchoedSettings, prompt: String, content: String) -> LlamaText {
         let stop = stop_text(engine, done, &echoed.stops);
         let stop_type = match done.finish_reason() {

@@ -169,7 +169,7 @@ pub async fn download(Name(name): Name, at: OfModel) -> Answer {
     Ok(([(header::CONTENT_TYPE, BYTES), (header::CONTENT_DISPOSITION, &file)], content).into_response())
 }
 
-/// The most bytes that a file of a state may have in addition to the state: a header, and the ids of its tokens.
+/// The maximum number of bytes that a state's file may have beside the state: the header, and the ids of the tokens.
 const MAX_BESIDE: u64 = 16 << 20;
 
 pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answer<(StatusCode, Json<StateEntry>)> {

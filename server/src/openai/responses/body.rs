@@ -105,7 +105,7 @@ pub enum Item {
     },
 }
 
-/// An item of any type. Its keys tell the type, because clients may leave `type` out.
+/// An item of any type. The keys determine the type, because clients may leave `type` out.
 #[derive(Deserialize)]
 struct AnyItem {
     role: Option<WireRole>,
@@ -175,7 +175,7 @@ impl ResponseInput {
     }
 }
 
-/// The types of tools that only OpenAI's own servers run, and of tools whose input is no JSON.
+/// Types of tools that this server leaves out: only OpenAI's own servers run them, or (`custom`) their input is not JSON.
 const FOREIGN_TOOLS: [&str; 11] = [
     "web_search",
     "web_search_preview",
