@@ -125,8 +125,8 @@ const pause = (ms, signal) =>
   });
 
 /**
- * Ends a connection. A resumable answer would continue without its connection, so it is cancelled by its id. The id comes with the first event, so the
- * connection stays open until then.
+ * Ends a connection. A resumable answer would continue without its connection, so it is cancelled by its id. The id comes with the first event, so
+ * the connection stays open until then.
  */
 const leave = async (connection, node, next) => {
   if (backend.resumes && !node.answer) {

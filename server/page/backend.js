@@ -17,7 +17,7 @@
 //   states     `list(model)` resolves to `[{name, tokens, bytes, created, model}]`
 //              `change({action: 'fork', name, from} | {action: 'save', name, messages, from?})`
 //              `delete(name, model)`, `content(name, model)` resolves to a Blob, `upload(name, model, file)`
-// All functions throw `BackendError`.
+// All functions throw `BackendError`. After `signal` has aborted, they may throw an `AbortError` instead.
 
 /**
  * An error of a backend. `status` and `code` have the values of the server's API: a missing state has the status 404 and the code `state_not_found`.

@@ -38,7 +38,10 @@ export const download = (name, content, type = 'application/json') => {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 };
 
-/** Copies a text. Browsers offer `navigator.clipboard` only to pages with HTTPS or from localhost; on other pages, copies the text of a selected field. */
+/**
+ * Copies a text. Browsers offer `navigator.clipboard` only to pages with HTTPS or from localhost; on other pages, copies the text of a selected
+ * field.
+ */
 export const copyText = async (text) => {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const focused = document.activeElement;

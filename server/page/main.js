@@ -102,7 +102,9 @@ const resume = async (which) => {
   if (node && backend.resumes && !running.has(which.id)) await running.run(which, node, 'resume', page);
 };
 
-/** Returns the conversation `id`: the object in use if it is shown or receives an answer, else a copy from the storage, or `null` if it is unknown. */
+/**
+ * Returns the conversation `id`: the object in use if it is shown or receives an answer, else a copy from the storage, or `null` if it is unknown.
+ */
 const find = async (id) => (id === c.id ? c : (running.of(id)?.c ?? (await store.load(id))));
 
 const open = (next) => {

@@ -86,7 +86,10 @@ export const messageActions = (current, page) => {
       answer(user);
       composer.focus();
     },
-    /** Continues the text of an answer. If messages follow the answer, continues a copy in a new branch, because those messages refer to the old text. */
+    /**
+     * Continues the text of an answer. If messages follow the answer, continues a copy in a new branch, because those messages refer to the old
+     * text.
+     */
     async continueAnswer(node) {
       if (!ready()) return;
       composer.focus();

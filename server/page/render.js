@@ -9,8 +9,8 @@ import { watch, wrapButton } from './wide.js';
 // other tags never come from the parser; a token with another tag is shown as text
 const TAGS = new Set(['p', 'ul', 'ol', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's']);
 
-// Elements with `dir=auto`: their first letter determines their direction. Code and formulas set their own direction, so `auto` skips them. Cells of a
-// table get their direction from the style sheet: `auto` of the table, which orders the columns, would skip cells with the attribute `dir`.
+// Elements with `dir=auto`: their first letter determines their direction. Code and formulas set their own direction, so `auto` skips them. Cells of
+// a table get their direction from the style sheet: `auto` of the table, which orders the columns, would skip cells with the attribute `dir`.
 const DIRECTED = new Set(['p', 'li', 'blockquote', 'table']);
 
 /** Returns whether an element must have no `dir`, so that `auto` of its parent sees its text: the first paragraph of a quotation or an item. */

@@ -1,4 +1,5 @@
-// Blocks that may be wider than the thread: code and tables. A wide block scrolls, has a shadow where more text follows, and a button that wraps its lines.
+// Blocks that may be wider than the thread: code and tables. A wide block scrolls, has a shadow where more text follows, and a button that wraps its
+// lines.
 
 import { el } from './dom.js';
 

@@ -66,8 +66,8 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 pub struct Hosted {
     pub name: String,
     pub task: ServedTask,
-    /// The model whose engine this model shares: this model then only adds a tuned initial state, which has this model's name in the engine. `None` if this
-    /// model has its own engine.
+    /// The model whose engine this model shares: this model then only adds a tuned initial state, which has this model's name in the engine. `None`
+    /// if this model has its own engine.
     pub base: Option<Arc<Hosted>>,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,

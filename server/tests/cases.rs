@@ -1,4 +1,5 @@
-//! Regression tests: request bodies that once got a wrong answer with status 200, or an error although they are valid. Each test also sends related bodies.
+//! Regression tests: request bodies that once got a wrong answer with status 200, or an error although they are valid. Each test also sends related
+//! bodies.
 
 use super::Server;
 use serde_json::{Value, json};

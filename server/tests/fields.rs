@@ -113,7 +113,7 @@ fn fields_that_would_change_an_answer_are_refused() {
     }
     let harmless = json!({"user": "a", "store": false, "service_tier": "auto", "best_of": 1, "top_k": -1, "repetition_penalty": 1.1, "prediction": null});
     assert_eq!(choice(&server, harmless)["finish_reason"], "length");
-    // The requests also set `ignore_eos`, so only the stop token can end the text.
+    // The third token of the greedy answer becomes a stop token, which then ends the answer.
     let first = server.post(CHAT, &ask(json!({"temperature": 0, "max_tokens": 3, "logprobs": true}))).ok();
     let text = first["choices"][0]["logprobs"]["content"][2]["token"].as_str().unwrap();
     let ids = server.post("/tokenize", &json!({"content": text})).ok()["tokens"].clone();

@@ -104,8 +104,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }))
 }
 
-/// Scores the pairs with a reranker. Each query is one request of the engine. Returns the name of the model, the scores in the order of the pairs, and
-/// the number of prompt tokens.
+/// Scores the pairs with a reranker. Each query is one request of the engine. Returns the name of the model, the scores in the order of the pairs,
+/// and the number of prompt tokens.
 async fn ranked(
     app: &Arc<App>,
     model: &Arc<Hosted>,

@@ -56,7 +56,7 @@ def talk(url, n_turns, more):
 
 
 def edits(url, messages, more):
-    """Changes one question of the conversation and asks again. Returns the result of `turn` for a changed last question, and for a changed question in the middle."""
+    """Changes one question of the conversation and asks again. Returns the result of `turn`, for the last question and for a middle question."""
     results = {}
     for place, at in (("the last question", len(messages) - 2), ("a question in the middle", len(messages) // 4 * 2)):
         changed = [*messages[:at], {"role": "user", "content": "Tell me of the stars. " + WORDS}, *messages[at + 1 :]]

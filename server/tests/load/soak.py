@@ -1,4 +1,4 @@
-"""A soak: 64 clients of four keys for an hour, while the server is ended by SIGTERM and by kill -9. At the end, every text and every kept state has been checked.
+"""A soak: 64 clients of four keys for an hour, while SIGTERM and kill -9 end the server. Checks every text and every kept state.
 
 usage: soak.py [--hours 1 | --seconds N] [--clients 64] [--out target/soak]
 

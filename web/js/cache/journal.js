@@ -4,7 +4,7 @@ import { readJson, write } from './opfs.js';
 
 const NAMES = ['entry-0.json', 'entry-1.json'];
 
-/** Returns the newest value in a folder with its number, or null. */
+/** Returns `{n, value}`, the newest value in a folder with its number, or null. */
 async function newest(folder) {
   const all = await Promise.all(NAMES.map((name) => readJson(folder, name)));
   const whole = all.filter((each) => Number.isInteger(each?.n) && each.value);
