@@ -58,7 +58,7 @@ export const setRunning = (running) => {
   if (lost) (touch.matches ? (running ? stop : send) : input).focus();
 };
 
-/** Returns the size of a model and its device, as far as the backend reports them. */
+/** Returns the size, the number format and the device of a model, if the backend reports them. */
 const facts = ({ parameters, dtype, device }) => [[parameters && compact(parameters), dtype].filter(Boolean).join(' '), device].filter(Boolean).join(' · ');
 
 /** Shows the models and chooses `chosen`, or the first. A single model is no choice, so only its name is shown. */

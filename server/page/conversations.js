@@ -112,7 +112,7 @@ export const show = (current, running, actions) => {
   (again ?? list.querySelector('button') ?? byId('new')).focus();
 };
 
-/** Connects the search field. `show` shows the list. */
+/** Connects the search field. `show()` is called when the search has another result. */
 export const onSearch = (show) => {
   let timer = 0;
   const search = async () => {

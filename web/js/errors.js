@@ -68,7 +68,7 @@ export const packed = (error) => ({
   stack: error?.kind ? null : (error?.stack ?? null),
 });
 
-/** Returns the error of fields that `packed` returned, or of an error that the WebAssembly module threw. */
+/** Converts fields that `packed` returned, or an error of the WebAssembly module, to an error of this package. */
 export const unpacked = (fields) => {
   if (fields instanceof WingbeatError) return fields;
   const { message, kind, stack } = fields;

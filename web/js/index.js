@@ -33,7 +33,7 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   link.hold();
   try {
     const info = await link.call('load', { model: id, source: sendable(source), options, assets }, { onProgress });
-    // the load may have ended before the worker heard of the stop
+    // the load may have ended before the worker received the stop
     if (signal?.aborted) {
       await link.call('free', { model: id });
       throw stopped(signal);

@@ -101,7 +101,7 @@ test('a shared worker', async () => {
   expected(found, 'cpu');
 });
 
-/** Runs a script with a program, in a folder with the package. Returns what it printed as JSON. */
+/** Runs a script with a program, in a folder with the package. Returns the JSON value that the script printed. */
 const runWith = (program, args, text, environment = {}) => {
   const own = mkdtempSync(join(folder, 'run-'));
   mkdirSync(join(own, 'node_modules'));

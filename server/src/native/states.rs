@@ -177,7 +177,8 @@ pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answ
     // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
     let checked = check_new_name(&name, "name");
     let room = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
-    // No state of this model is larger, whatever number types the file has. So no more is read into memory, even if the quota is larger.
+    // No state of this model is larger than four slots, whatever number types the file has. So no more is read into memory, even if the quota is
+    // larger.
     let largest = 4 * engine.model().slot_bytes() + MAX_BESIDE;
     let (most, code) = if largest < room { (largest, "body_too_large") } else { (room, "quota_exceeded") };
     let body = read_at_most(request, most.min(usize::MAX as u64) as usize, code, &app).await?;

@@ -158,7 +158,7 @@ class Asks:
             return f"{what}-{self.n_names}"
 
     def take(self, key, rng, kind=None):
-        """Takes a state out of `kept`, so that no other client uses it. Returns the state, or None if the key has no state of this kind."""
+        """Takes a state out of `kept`, so that no other client uses it. Returns the state, or `None` if the key has no state of this kind."""
         with self.lock:
             names = [name for name, one in self.kept[key].items() if kind in (None, one.kind)]
             return self.kept[key].pop(rng.choice(names)) if names else None

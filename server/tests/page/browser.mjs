@@ -90,7 +90,7 @@ export const ended = async (page) => {
   return page.locator('article.assistant').last();
 };
 
-/** Chooses an action in the menu of a message or of a row of the list. */
+/** Chooses an action in the menu of `part`: a message, or a row of the list. */
 export const act = async (page, part, action) => {
   await part.hover();
   await part.locator('[aria-haspopup=menu]').click();

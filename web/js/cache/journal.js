@@ -1,4 +1,4 @@
-// A small JSON value on the disk that survives an interruption at any moment: it is written to two files in turn, so one of them is always whole.
+// A small JSON value on the disk that survives an interruption at any moment: the value is written to two files in turn, so one file is always whole.
 
 import { readJson, write } from './opfs.js';
 

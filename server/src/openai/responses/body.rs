@@ -191,7 +191,7 @@ const FOREIGN_TOOLS: [&str; 11] = [
 ];
 
 impl ResponseBody {
-    /// Returns the functions that the answer may call, and a warning for each tool that is left out because only OpenAI's servers have it.
+    /// Returns the functions that the answer may call, and a warning for each tool that is left out because it is not a function.
     ///
     /// # Errors
     /// 400 if a tool is neither a function nor a known tool of OpenAI.
