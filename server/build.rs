@@ -1,4 +1,4 @@
-//! Build script. Writes a table of all files of the chat page in `page/`, which the server has in memory.
+//! Build script. Writes a table of the chat page's files (`page/`) that becomes a part of the program, so the server needs no files to show the page.
 
 use std::{env, fs, path::Path};
 
@@ -9,8 +9,7 @@ fn main() {
     write_page(&Path::new(&root).join("page"), &Path::new(&out).join("page.rs"));
 }
 
-/// Writes the table `FILES`: the name and the content of each file in `folder`, the folder of the server's web page. A file in a subfolder has a
-/// name such as `lib/code.js`.
+/// Writes the table `FILES` to the file `table`: name and content of each file in `folder`. A file in a subfolder has a name such as `lib/code.js`.
 fn write_page(folder: &Path, table: &Path) {
     let mut lines = String::new();
     visit_page(folder, "", &mut lines);

@@ -1,4 +1,4 @@
-// Speaks to screen readers: an answer sentence by sentence, and its end. Single tokens are never announced.
+// Announces an answer to screen readers: sentence by sentence, then its end. Single tokens are never announced.
 
 import { byId, el } from './dom.js';
 
@@ -12,7 +12,7 @@ export const say = (text) => {
   while (region.childElementCount > 6) region.firstChild.remove();
 };
 
-/** Returns `{add, end}`: `add` takes text as it comes and announces complete sentences; `end` announces the rest and a closing text. */
+/** Returns `{add, end}`. `add(text)` announces the sentences that the text completes; `end(closing)` announces the rest and a closing text. */
 export const sentences = () => {
   let rest = '';
   let code = false;

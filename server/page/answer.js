@@ -21,7 +21,7 @@ const memory = (c, node, previous) => {
   return { messages: messages(c, node.parent, previous), state: previous ? name : c.state, save_state: name };
 };
 
-/** Returns the same for a request that continues the text of `node`. The server may have no state that ends within an answer, so all messages are sent. */
+/** Like `memory`, for a request that extends the answer `node`. The server may have no state that ends within an answer, so all messages are sent. */
 const memoryWithin = (c, node) => {
   const name = node.session ?? newSession(c, node);
   const list = messages(c, node.id);
@@ -124,7 +124,10 @@ const pause = (ms, signal) =>
     signal.addEventListener('abort', () => (clearTimeout(timer), done()), { once: true });
   });
 
-/** Ends a connection. The id of an answer comes with its first event, and a server needs it to stop the answer; so the connection lasts until then. */
+/**
+ * Ends a connection. A resumable answer would continue without its connection, so it is cancelled by its id. The id comes with the first event, so
+ * the connection stays open until then.
+ */
 const leave = async (connection, node, next) => {
   if (backend.resumes && !node.answer) {
     const { value } = await next.catch(() => ({}));
@@ -152,7 +155,7 @@ async function* received(source, c, node, signal) {
   }
 }
 
-/** Yields the events of an answer, and connects again after a lost connection. `live.isLost` is true meanwhile. */
+/** Yields the events of an answer. After a lost connection, connects again; `live.isLost` is true until the next event. */
 async function* reliable(source, c, node, { signal, live, changed }) {
   for (let attempt = 0; ; attempt += 1) {
     let lost;
@@ -168,7 +171,7 @@ async function* reliable(source, c, node, { signal, live, changed }) {
     }
     live.isLost = Boolean(node.answer);
     changed('');
-    // also before an error: connections of a page that is being closed end just before the page
+    // waits even before it throws: when a page is closed, its connections end just before the page, and no error must be stored then
     await pause(WAITS[Math.min(attempt, WAITS.length - 1)], signal);
     if (signal.aborted) throw new DOMException('stopped', 'AbortError');
     if (!node.answer || attempt >= WAITS.length) throw lost;
@@ -179,7 +182,7 @@ async function* reliable(source, c, node, { signal, live, changed }) {
 const COUNTS = ['usage', 'timings', 'rate'];
 const ENDING = ['finish', 'error', ...COUNTS];
 
-/** Removes what describes the end of an answer. Returns it, for an answer that cannot be continued. */
+/** Removes the fields that describe the end of an answer. Returns their values, which `fill` restores if the answer cannot be extended. */
 const prepare = (node, how) => {
   const before = Object.fromEntries(ENDING.map((name) => [name, node[name]]));
   if (how === 'resume') delete node.error;
@@ -197,8 +200,9 @@ const fail = (node, error) => {
 /**
  * Fills `node` until the answer ends, `signal` aborts it or an error occurs. `how` is `begin`, `extend` (an answer that was cut) or `resume` (an
  * answer that the server still has). The node's `finish` is then the server's reason, `stopped`, `lost` (the server no longer has the answer) or
- * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress, and `addsNothing` if the
- * model ends an answer that it should extend at once. Returns the error, or `null`. An answer that cannot be extended stays as it was.
+ * `error`. `changed(text)` is called after each chunk; `text` is the new part of the content. `live` receives the progress; its
+ * `addsNothing` becomes true if the model adds no text to an answer that it should extend. Returns the error, or `null`. An answer that cannot be
+ * extended stays as it was.
  */
 export const fill = async (c, node, how, hooks) => {
   const { signal, live, changed, token } = hooks;
@@ -214,7 +218,7 @@ export const fill = async (c, node, how, hooks) => {
         live.progress = null;
         texts += 1;
         node.texts = (node.texts ?? 0) + 1;
-        // the server counts the tokens of the last request only
+        // the usage counts only the tokens of the last request, so the page then shows `texts`
         if (how === 'extend') node.extended = true;
         first ||= performance.now();
         token();
@@ -224,13 +228,13 @@ export const fill = async (c, node, how, hooks) => {
     node.finish ??= 'stop';
     if (how === 'extend' && !texts) {
       live.addsNothing = node.finish === 'stop';
-      // the numbers of the text stay, because the text stays
+      // no text was added, so the numbers of the old text are still right
       for (const name of COUNTS) node[name] = before[name];
     }
     return null;
   } catch (error) {
     if (signal.aborted) {
-      // the server would write the text to its end
+      // otherwise the server would decode the answer to its end
       if (node.answer) backend.cancel(node.answer).catch(() => {});
       node.finish = 'stopped';
       return null;
@@ -244,7 +248,7 @@ export const fill = async (c, node, how, hooks) => {
       return error;
     }
     fail(node, error);
-    // a key or a server that is missing now may be there later
+    // keeps the id of the answer: after the user has entered a key, or the server is back, the answer can be resumed
     if (error.status === 401 || error.isLost) return error;
     delete node.answer;
     return error;

@@ -6,22 +6,22 @@ import { watch, wrapButton } from './wide.js';
 // above this size, highlighting would delay each new token
 const MOST = 60_000;
 
-// The library's tree has a scope per span. Its strings become text nodes, so code is never parsed as HTML.
+// Makes elements of the tree of highlight.js, in which each span has a scope. Strings become text nodes, so code is never parsed as HTML.
 const spans = (node) => (typeof node === 'string' ? node : el('span', { class: node.scope && `hl-${node.scope.split(/[.:]/)[0]}` }, ...node.children.map(spans)));
 
 const keyOf = (node) => (typeof node === 'string' ? node : `<${node.scope ?? ''}>${node.children.map(keyOf).join('|')}`);
 
-/** Returns the nodes of the library's tree, or the text itself. */
+/** Returns nodes of highlight.js, or the plain text if it is long, its language is unknown, or the library still loads. */
 const nodesOf = (text, language, need) => {
   const highlight = language && text.length < MOST ? need('code') : null;
   if (!highlight?.getLanguage(language)) return [text];
   return highlight.highlight(text, { language, ignoreIllegals: true })._emitter?.rootNode?.children ?? [text];
 };
 
-// element of a block to `{language, keys}`; a key per node in its code
+// maps the element of a block to `{language, keys}`, with one key per node of its code
 const shown = new WeakMap();
 
-/** Shows a text in a block: nodes that are the same as before stay, so a long program grows quickly. */
+/** Shows a text in a block. Equal nodes at the beginning stay, so only the end of a growing program is made again. */
 const fill = (element, text, language, need) => {
   const code = element.querySelector('code');
   const old = shown.get(element)?.keys ?? [];

@@ -21,7 +21,7 @@ const fit = () => {
   input.style.height = `${Math.min(input.scrollHeight, innerHeight * 0.4)}px`;
 };
 
-/** Connects the field. `actions.send(text, files)` returns whether the message was taken; `actions.stop()`, `actions.editLast()`. */
+/** Connects the field to `actions`: `send(text, files)` returns whether it took the message, `editLast()` whether an editor opened; `stop()`. */
 export const connect = (actions) => {
   const submit = () => {
     if (byId('send').getAttribute('aria-disabled') === 'true' || !actions.send(input.value, files.current())) return;
@@ -58,7 +58,7 @@ export const setRunning = (running) => {
   if (lost) (touch.matches ? (running ? stop : send) : input).focus();
 };
 
-/** Returns the size of a model and its device, as far as the backend reports them. */
+/** Returns the size, the number format and the device of a model, if the backend reports them. */
 const facts = ({ parameters, dtype, device }) => [[parameters && compact(parameters), dtype].filter(Boolean).join(' '), device].filter(Boolean).join(' · ');
 
 /** Shows the models and chooses `chosen`, or the first. A single model is no choice, so only its name is shown. */
@@ -84,7 +84,7 @@ export const onModel = (f) => byId('model').addEventListener('change', (event) =
 let retry = null;
 let tried = false;
 
-/** Asks for the API key; `then` is called with it. */
+/** Shows the form for the API key. `then` is called, without arguments, after the user has entered a key. */
 export const askKey = (then) => {
   retry = then;
   byId('key').hidden = false;
@@ -92,7 +92,7 @@ export const askKey = (then) => {
   byId('key-field').focus();
 };
 
-/** Connects the form for the key. */
+/** Connects the form for the key. `f` receives the key. */
 export const onKey = (f) =>
   byId('key').addEventListener('submit', (event) => {
     event.preventDefault();

@@ -11,8 +11,8 @@ const field = byId('search');
 let found = null;
 
 /**
- * Makes a field for a title. `done(title, byKey)` receives the new title, or `null` if there is none; `byKey`: a key ended
- * the change. An empty title becomes the beginning of the first message.
+ * Makes a field for a title. `done(title, byKey)` receives the new title, or `null` if the title stays. `byKey` is true if Enter or Escape ended the
+ * change. A conversation with an empty title shows the beginning of its first message.
  */
 const titleField = (text, done) => {
   const title = el('input', { class: 'title', 'aria-label': 'Title of the conversation', value: text, maxlength: '200' });
@@ -21,7 +21,7 @@ const titleField = (text, done) => {
     if (ended) return;
     ended = true;
     const changed = title.value.trim();
-    // `show` keeps a field that has the focus
+    // `show` would keep a field that has the focus
     title.remove();
     done(isTaken && changed !== text ? changed : null, byKey);
   };
@@ -95,7 +95,7 @@ const groups = (items, toRow) => {
   return parts.flatMap(({ name, rows }, i) => [el('p', { class: 'when', id: `when-${i}` }, name), el('ul', { 'aria-labelledby': `when-${i}` }, rows)]);
 };
 
-/** Shows the list. `current` is the id of the open conversation; `running.has(id)` says whether a conversation receives an answer. */
+/** Shows the list. `current` is the id of the open conversation; `running.has(id)` returns whether a conversation receives an answer. */
 export const show = (current, running, actions) => {
   // a field for a title must survive an update
   if (list.querySelector('input') === document.activeElement && list.contains(document.activeElement)) return;
@@ -112,7 +112,7 @@ export const show = (current, running, actions) => {
   (again ?? list.querySelector('button') ?? byId('new')).focus();
 };
 
-/** Connects the search field. `show` shows the list. */
+/** Connects the search field. `show()` is called when the search has another result. */
 export const onSearch = (show) => {
   let timer = 0;
   const search = async () => {
@@ -141,7 +141,7 @@ export const onUpload = (f) => {
   byId('upload').addEventListener('click', () => file.click());
   file.addEventListener('change', async () => {
     const [chosen] = file.files;
-    // the same file can be chosen again
+    // otherwise the browser reports no change if the user chooses the same file again
     file.value = '';
     if (chosen) f(await chosen.text());
   });

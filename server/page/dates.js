@@ -9,10 +9,10 @@ const month = new Intl.DateTimeFormat(LOCALE, { month: 'long', year: 'numeric' }
 const full = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'full', timeStyle: 'short', hourCycle: 'h23' });
 
 const midnight = (time) => new Date(time).setHours(0, 0, 0, 0);
-// rounded, because a day of a time change has 23 or 25 hours
+// rounded, because the day on which summer time begins or ends has 23 or 25 hours
 const daysAgo = (time, now) => Math.round((midnight(now) - midnight(time)) / DAY);
 
-/** Returns the name of the part of the past in which `time` is: today, yesterday, a week, or a month. */
+/** Returns the heading for a time: today, yesterday, the last 7 days, or a month with its year. */
 export const period = (time, now = Date.now()) => {
   const days = daysAgo(time, now);
   if (days <= 0) return 'Today';

@@ -18,7 +18,7 @@ export const el = (tag, attributes = {}, ...children) => make(document.createEle
 export const svg = (tag, attributes = {}, ...children) =>
   make(document.createElementNS('http://www.w3.org/2000/svg', tag), attributes, children);
 
-/** Returns a reference to a symbol of index.html. */
+/** Makes an icon from the symbol `i-NAME` of index.html. */
 export const icon = (name) => svg('svg', { class: 'icon', 'aria-hidden': 'true' }, svg('use', { href: `#i-${name}` }));
 
 /** Makes a button with an icon. The text is the tooltip, and the label for screen readers. */
@@ -38,7 +38,10 @@ export const download = (name, content, type = 'application/json') => {
   setTimeout(() => URL.revokeObjectURL(address), 10_000);
 };
 
-/** Copies a text. Browsers offer their clipboard to HTTPS and to this machine only; elsewhere a selected field is copied. */
+/**
+ * Copies a text. Browsers offer `navigator.clipboard` only to pages with HTTPS or from localhost; on other pages, copies the text of a selected
+ * field.
+ */
 export const copyText = async (text) => {
   if (navigator.clipboard) return navigator.clipboard.writeText(text);
   const focused = document.activeElement;
@@ -50,7 +53,7 @@ export const copyText = async (text) => {
   focused?.focus();
 };
 
-/** Calls `f` at most once per frame, and always after the last request. A slow `f` gets at most half of the time. */
+/** Returns a function that calls `f` at most once per frame, and always after its last call. A slow `f` gets at most half of the time. */
 export const perFrame = (f) => {
   let asked = false;
   let rest = 0;

@@ -7,7 +7,7 @@ import { count, size } from './numbers.js';
 /** Bytes of the largest file. */
 const MOST = 1_000_000;
 
-/** Bytes of an average token, where the backend does not count tokens. */
+/** Bytes of an average token, for an estimate until the backend has counted the tokens, or if it cannot. */
 const TOKEN = 4;
 
 let files = [];
@@ -22,7 +22,7 @@ const read = async (file) => {
   try {
     text = new TextDecoder('utf-8', { fatal: true }).decode(bytes);
   } catch {
-    // the same as a file with zeros
+    // not UTF-8: `text` is still a zero, so the next line refuses the file
   }
   if (text.includes('\0')) throw new Error(`${file.name} is not a text file in UTF-8.`);
   if (!text.trim()) throw new Error(`${file.name} is empty.`);
@@ -87,7 +87,7 @@ export const current = () => files;
 
 export const hasFiles = () => files.length > 0;
 
-/** Removes all files, which are a part of a message now. */
+/** Removes all files, after a message has taken them. */
 export const clear = () => {
   files = [];
   refuse('');
@@ -101,7 +101,7 @@ export const connect = (area, f) => {
   byId('attach').addEventListener('click', () => chooser.click());
   chooser.addEventListener('change', () => {
     const chosen = [...chooser.files];
-    // the same file can be chosen again
+    // otherwise the browser reports no change if the user chooses the same file again
     chooser.value = '';
     add(chosen);
   });

@@ -8,7 +8,7 @@ const INLINE = [
   { open: '\\(', close: '\\)', display: false },
 ];
 
-/** Returns the end of `$…$` at `pos`, or -1. Prices such as `$5 and $10` are no formulas: a space or a digit is at the wrong side of a dollar. */
+/** Returns the end of `$…$` at `pos`, or -1. In prices such as `$5 and $10`, a space precedes the second dollar or a digit follows it. */
 const endOfDollars = (src, pos) => {
   const found = /\$(?![\s$])(?:\\.|[^$\\\n])*?(?<!\s)\$(?!\d)/y;
   found.lastIndex = pos;
@@ -39,7 +39,7 @@ const inline = (state, silent) => {
   return true;
 };
 
-/** Reads a formula that has its lines for itself. A formula without an end counts only while the text grows. */
+/** Reads a display formula that shares its lines with no other text. Accepts a missing end only while the text grows: the end may still arrive. */
 const block = (state, start, end, silent) => {
   const line = (n) => state.src.slice(state.bMarks[n] + state.tShift[n], state.eMarks[n]);
   if (state.sCount[start] - state.blkIndent >= 4) return false;

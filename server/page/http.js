@@ -1,4 +1,4 @@
-// The backend (backend.js) that asks a server. Addresses are relative to the page, so the page also works below a path of a proxy.
+// The backend (see backend.js) that asks a server. Addresses are relative to the page, so the page also works behind a proxy that adds a path.
 
 import { BackendError } from './backend.js';
 import { events } from './sse.js';
@@ -111,7 +111,7 @@ export async function* chat(request, signal) {
   yield* chunks(await send(completions, { method: 'POST', json: request, signal }));
 }
 
-/** Yields the events that the server has, then the others as they come. */
+/** Yields the events after the event `after`: at once those that the server has stored, then new events as they arrive. */
 export async function* rest(id, after, signal) {
   yield* chunks(await send(`${answer(id)}/events?after=${after}`, { signal }));
 }

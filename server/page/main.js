@@ -71,7 +71,7 @@ const loadModels = async () => {
   showExamples(c, model(), actions.send);
 };
 
-/** What the actions on messages need of the page. */
+/** The part of the page that the actions on messages use. */
 const current = {
   get c() {
     return c;
@@ -96,13 +96,15 @@ const page = {
   },
 };
 
-/** Receives the rest of answers that a closed page did not receive to their end. */
+/** Receives the rest of an answer that was incomplete when the page was closed. */
 const resume = async (which) => {
   const [node] = tree.openAnswers(which);
   if (node && backend.resumes && !running.has(which.id)) await running.run(which, node, 'resume', page);
 };
 
-/** Returns a conversation: the object that is shown or receives an answer, or one of the storage. */
+/**
+ * Returns the conversation `id`: the object in use if it is shown or receives an answer, else a copy from the storage, or `null` if it is unknown.
+ */
 const find = async (id) => (id === c.id ? c : (running.of(id)?.c ?? (await store.load(id))));
 
 const open = (next) => {

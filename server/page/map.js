@@ -52,7 +52,7 @@ const fit = (text, width) => {
   return `${letters.join('').trimEnd()}…`;
 };
 
-/** Shows the tree of `c`. `selected(id)` is called when the user chooses a message. */
+/** Shows the tree of `c`, if it has branches. `selected(id)` is called when the user chooses a message. */
 export const show = (c, selected) => {
   const map = byId('map');
   byId('branches').hidden = !hasBranches(c);
@@ -64,7 +64,7 @@ export const show = (c, selected) => {
   const text = LEFT + columns * COLUMN;
   // the panel is 304 pixels wide, or 86% of a narrow window; its content is narrower by the padding
   const width = Math.max(Math.min(304, innerWidth * 0.86) - 42, text + 120);
-  // the head's label is bold; all labels are measured as if they were
+  // the label of the head is bold, so all labels are measured in bold
   pen.font = `600 13px ${getComputedStyle(map).fontFamily}`;
   const items = rows.map((row) => {
     const { node } = row;

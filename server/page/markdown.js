@@ -39,7 +39,7 @@ const blocks = (text, env) => {
 };
 
 /**
- * Makes `{element, set, wake}`: `set(text, growing)` shows a text. A growing text is expected to begin with the text before. A text that does not
+ * Makes `{element, set, wake}`: `set(text, growing)` shows a text. A growing text should begin with the previous text. A text that does not
  * grow is plain until `wake` is called, so a long conversation opens quickly.
  */
 export const markdownView = () => {
@@ -58,7 +58,7 @@ export const markdownView = () => {
 
   const refresh = () => {
     if (last === null) return;
-    // the new library changes what equal sources look like
+    // with a newly loaded library, the same source makes other elements
     for (const block of shown) block.source = null;
     const [text, growing] = [last, grew];
     last = null;
@@ -77,7 +77,7 @@ export const markdownView = () => {
     return fresh;
   };
 
-  /** Replaces the blocks from index `from` on. */
+  /** Replaces the blocks from index `from` on. Keeps the elements of blocks whose source did not change. */
   const replace = (from, fresh) => {
     fresh.forEach((block, i) => {
       const old = shown[from + i];
@@ -113,7 +113,7 @@ export const markdownView = () => {
     const tail = text.slice(begin);
     const env = { growing };
     const fresh = blocks(growing ? mend(tail) : tail, env).map((block) => ({ ...block, at: block.at + begin }));
-    // a new definition of a link changes earlier blocks
+    // the definition of a link also changes earlier blocks that use it
     const known = Object.keys(env.references ?? {}).length;
     if (!growing && known !== names) for (const block of shown) block.source = null;
     names = growing ? 0 : known;

@@ -3,7 +3,7 @@
 // a model that repeats a mark for ever must not make the page slow
 const LONGEST = 5000;
 
-// also in a list or a quotation
+// a line of backticks or tildes that begins or ends a code block, also in a list or a quotation
 const FENCE = /^[\s>]*(?:(?:[-*+]|\d+[.)])\s+)?(`{3,}|~{3,})([^`]*)$/;
 
 /** Returns the mark of the code block that is open at the end of the lines, or `null`. */
@@ -21,7 +21,7 @@ const openFence = (lines) => {
 const cells = (row) => row.trim().replace(/^\||\|$/g, '').replace(/\\\|/g, '').split('|').length;
 const rule = (row) => `|${'---|'.repeat(cells(row))}`;
 
-/** Completes the rule below the head of a table. Returns `null` if the lines do not begin a table. */
+/** Completes the rule below the head of a table. Returns `null` if the lines do not begin a table, or already have rows. */
 const table = (lines) => {
   const [head, below, ...rows] = lines;
   if (!head.trim().startsWith('|') || head.trim().length < 3 || rows.length) return null;
@@ -31,7 +31,7 @@ const table = (lines) => {
 
 /** Closes marks that are open at the end of a paragraph. */
 const marks = (text) => {
-  // a link without its end shows its label
+  // an unfinished link shows its label only, and a mark at the end is hidden until text follows
   text = text.replace(/!?\[([^\]\n]*)\]\([^)\n]*$/, '$1').replace(/(^|\s)(\*{1,3}|_{1,2}|~~|`{1,2})$/, '$1');
   const plain = text.replace(/(`+)[^`]+\1(?!`)/g, '');
   const tick = /`+/.exec(plain)?.[0];

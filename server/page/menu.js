@@ -4,7 +4,7 @@ import { el, icon, iconButton } from './dom.js';
 
 const list = el('div', { role: 'menu' });
 const figures = el('ul', { class: 'figures', id: 'menu-figures' });
-// the top layer: no scrolled area cuts it off
+// a popover is in the top layer, so no scrolled area cuts it off
 const panel = el('div', { class: 'menu', popover: 'manual', tabindex: '-1' }, list, figures);
 
 // the button of the open menu
@@ -31,7 +31,7 @@ const itemOf = ({ name, label, run }) => {
   const chosen = () => {
     const button = opener;
     close();
-    // an action may move the focus on
+    // before `run`, which may move the focus elsewhere
     button.focus();
     run();
   };
@@ -62,7 +62,7 @@ panel.addEventListener('keydown', (event) => {
   if (event.key === 'Escape' || event.key === 'Tab') {
     opener.focus();
     close();
-    // Tab goes on from the button
+    // the browser handles Tab and moves the focus on from the button
     if (event.key === 'Tab') return;
   } else if (to === undefined) return;
   else all.at(to % all.length).focus();

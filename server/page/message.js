@@ -74,7 +74,7 @@ const editor = (text, isAnswer, hasFiles, done) => {
 
 const isCut = (node) => Boolean(node.content || node.reasoning) && !['stop', 'edited', 'tool_calls'].includes(node.finish);
 
-/** Returns what the menu of a message shows: the rare actions, then the figures. */
+/** Returns the contents of a message's menu: the rare actions, then the figures. */
 const menuOf = (node, isAnswer, actions) => ({
   actions: [
     isAnswer && { name: 'more', label: 'Continue the answer', run: () => actions.continueAnswer(node) },
@@ -84,7 +84,7 @@ const menuOf = (node, isAnswer, actions) => ({
   notes: figures(node),
 });
 
-/** Makes the buttons of a message. All answers have the same ones. */
+/** Makes the buttons of a message. Rare actions are in the menu, so that all answers have the same buttons. */
 const buttonsOf = (node, isAnswer, actions, edit) => [
   copyButton(node),
   isAnswer && iconButton('again', 'Regenerate', () => actions.regenerate(node)),
@@ -94,8 +94,8 @@ const buttonsOf = (node, isAnswer, actions, edit) => [
 
 /**
  * Makes the view of a node: `{element, update, edit, wake}`. `update({position, count, running, live, isLast})` shows the node's current content;
- * `position` of `count` is its place among its siblings, `live` the progress of a running answer, and nothing follows the last node of a branch.
- * `wake()` makes the Markdown of an answer.
+ * `position` of `count` is its place among its siblings, `live` the progress of a running answer. `isLast` is true for the last node of the branch.
+ * `wake()` renders the Markdown of an answer, which is plain text before.
  */
 export const messageView = (node, actions) => {
   const answer = node.role === 'assistant';
@@ -176,7 +176,7 @@ export const messageView = (node, actions) => {
       meta.textContent = running ? '' : ending(node);
     }
     buttons.hidden = running;
-    // its answer was deleted
+    // a user's message is the last one only if its answer was deleted
     offer.hidden = !isLast;
     branches.hidden = all < 2;
     place.textContent = `${position}/${all}`;

@@ -10,8 +10,8 @@ import { toast } from './toast.js';
 import * as tree from './tree.js';
 
 /**
- * Makes the actions. `current` has the shown conversation `c`, which changes, and `show()`, `touch()` (save and show), `open(c)`, `isValid()` (of the
- * settings). `page` is what `running.run` takes.
+ * Makes the actions. `current` has the shown conversation `c`, which changes, and `show()`, `touch()` (save and show), `open(c)`, `isValid()`
+ * (returns whether the settings are valid). `page` is passed to `running.run`.
  */
 export const messageActions = (current, page) => {
   /** Requests an answer to the user message `user`. */
@@ -45,7 +45,7 @@ export const messageActions = (current, page) => {
       composer.focus();
       return true;
     },
-    /** Requests an answer to a message of the user that has none. */
+    /** Requests an answer to a user's message that has no answer. */
     generate(user) {
       if (!ready()) return;
       answer(user);
@@ -86,7 +86,10 @@ export const messageActions = (current, page) => {
       answer(user);
       composer.focus();
     },
-    /** Continues the text of an answer. Messages after it keep the answer as it is, so the continued one is then a branch. */
+    /**
+     * Continues the text of an answer. If messages follow the answer, continues a copy in a new branch, because those messages refer to the old
+     * text.
+     */
     async continueAnswer(node) {
       if (!ready()) return;
       composer.focus();
@@ -101,7 +104,7 @@ export const messageActions = (current, page) => {
       const { content, reasoning, thought } = node;
       const copy = Object.assign(tree.add(own, node.parent, 'assistant', content), { reasoning, thought: thought && { ...thought } });
       if (await extend(own, copy)) return;
-      // a branch with the same text helps nobody
+      // the copy got no new text, so the branch is removed again
       const isCurrent = own.head === copy.id;
       tree.remove(own, copy.id);
       if (isCurrent) tree.select(own, head);

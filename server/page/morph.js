@@ -9,11 +9,11 @@ const setText = (node, text) => {
 };
 
 const setAttributes = (old, fresh) => {
-  // the reader changes these
+  // the user changes these attributes, for example with the button that wraps lines
   if (old.hasAttribute('data-view')) return;
   for (const { name } of [...old.attributes]) if (!fresh.hasAttribute(name)) old.removeAttribute(name);
   for (const { name, value } of fresh.attributes) {
-    // the policy of the page forbids style attributes; formulas have properties
+    // the page's content security policy forbids style attributes, so the style is set as properties, as in formulas
     if (name === 'style') old.style.cssText = fresh.style.cssText;
     else if (old.getAttribute(name) !== value) old.setAttribute(name, value);
   }

@@ -9,18 +9,18 @@ import { watch, wrapButton } from './wide.js';
 // other tags never come from the parser; a token with another tag is shown as text
 const TAGS = new Set(['p', 'ul', 'ol', 'li', 'blockquote', 'table', 'thead', 'tbody', 'tr', 'th', 'td', 'strong', 'em', 's']);
 
-// Each of these has the direction of its first letter. Code and formulas have a direction of their own, so they do not count. The cells of a table
-// follow their letters by the style sheet: with attributes they would not count for the table, whose direction orders the columns.
+// Elements with `dir=auto`: their first letter determines their direction. Code and formulas set their own direction, so `auto` skips them. Cells of
+// a table get their direction from the style sheet: `auto` of the table, which orders the columns, would skip cells with the attribute `dir`.
 const DIRECTED = new Set(['p', 'li', 'blockquote', 'table']);
 
-/** Returns whether an element gives its own direction to the element that contains it: a quote or an item begins with the paragraph. */
+/** Returns whether an element must have no `dir`, so that `auto` of its parent sees its text: the first paragraph of a quotation or an item. */
 const givesDirection = (tag, parent) => tag === 'p' && ['LI', 'BLOCKQUOTE'].includes(parent.tagName) && !parent.childElementCount;
 
 const outside = { target: '_blank', rel: 'noopener noreferrer' };
 
 const opened = (token, parent) => {
   if (token.type === 'link_open') return el('a', { href: token.attrGet('href'), title: token.attrGet('title'), ...outside });
-  // the page has the first level
+  // one level lower: the title of the page is the only `h1`
   if (token.type === 'heading_open') return el(`h${Math.min(6, Number(token.tag[1]) + 1)}`, { dir: 'auto' });
   if (!TAGS.has(token.tag)) return el('span');
   const side = /right|center/.exec(token.attrGet('style') ?? '')?.[0];
@@ -66,7 +66,7 @@ const closed = (element) => {
   // a wide table scrolls, so keyboards must reach it
   if (element.tagName !== 'TABLE') return;
   const box = el('div', { class: 'table', tabindex: '0', role: 'group', 'aria-label': 'Table' });
-  // the table is at the side where its first column is
+  // moves `dir` to the box, so that a narrow table is at the side of its first column
   if (element.dir) box.dir = element.dir;
   element.removeAttribute('dir');
   element.replaceWith(el('div', { class: 'scrolls', 'data-view': true }, wrapButton('the table'), box));
@@ -78,7 +78,7 @@ const closed = (element) => {
 export const render = (tokens, parent, need) => {
   let at = parent;
   for (const token of tokens) {
-    // the paragraphs of a tight list
+    // the parser hides the paragraphs of a tight list
     if (token.hidden) continue;
     if (token.type === 'inline') render(token.children, at, need);
     else if (token.nesting > 0) {

@@ -6,7 +6,7 @@ import * as speed from './speed.js';
 import * as store from './store.js';
 import * as thread from './thread.js';
 
-// id of a conversation to `{c, node, controller, live}`
+// maps the id of a conversation to `{c, node, controller, live}`
 const running = new Map();
 
 /** Returns `{c, node, live}` of the answer that a conversation receives, or `null`. `live` has `progress`, `isLost` and `addsNothing`. */
@@ -52,7 +52,7 @@ const receive = async (c, node, how, page) => {
   page.began(c);
   if (page.isShown(c)) speed.begin();
   const spoken = sentences();
-  // the first save is for the id of the answer
+  // 0, so that the first event saves at once: the page then knows the id of the answer after a reload
   let saved = 0;
   const error = await fill(c, node, how, {
     signal: controller.signal,
@@ -77,7 +77,7 @@ const receive = async (c, node, how, page) => {
   page.ended(c, node, error);
   if (!page.isShown(c)) return live;
   speed.end(node.rate);
-  // the page says that in words of its own
+  // a toast already says that the model adds nothing
   spoken.end(live.addsNothing ? '' : ending(node, error));
   return live;
 };

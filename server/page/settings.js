@@ -5,7 +5,7 @@ import { backend } from './backend.js';
 import { byId, el } from './dom.js';
 import * as store from './store.js';
 
-// presets of models whose chat format has thoughts, and of all models of an architecture
+// sampler presets of the server, by the architecture of the model; the last ones need a chat format with thoughts
 const PRESETS = [
   { fits: () => true, names: ['greedy', 'creative', 'precise'] },
   { fits: ({ architecture }) => architecture === 'glm4_moe_lite', names: ['glm-4.7', 'glm-4.7-tools'] },
@@ -16,7 +16,7 @@ const PRESETS = [
 
 const THINKING = ['off', 'fast', 'on', 'short', 'long'];
 
-/** Returns the presets that fit a model. All of them if the backend does not describe the model. */
+/** Returns the presets that fit a model, or all presets if the backend does not describe the model. */
 const presets = (model, thinking) =>
   PRESETS.filter(({ fits }) => !model?.architecture || fits(model, thinking)).flatMap(({ names }) => names);
 
@@ -36,18 +36,18 @@ const FIELDS = [
   { name: 'schema', label: 'JSON schema', kind: 'text', code: true, isAdvanced: true, hint: 'Answers are JSON that matches this schema.' },
 ];
 
-// model to the values of the backend
+// maps the name of a model to its defaults, which the backend reports
 const known = new Map();
 
 const load = async (model) => {
   if (!known.has(model)) known.set(model, await backend.defaults(model).catch(() => null));
-  // a model that loads just now can be asked again
+  // no answer, perhaps because the model still loads: the next `load` asks again
   if (!known.get(model)) known.delete(model);
 };
 
 const round = (value) => (typeof value === 'number' ? Number(value.toPrecision(6)) : value);
 
-/** Returns what an empty field shows: its value, as far as the backend reports it. */
+/** Returns the placeholder of an empty field: the value that applies, if the backend reports it. */
 const effective = (c, name) => {
   if (name === 'seed') return 'random';
   if (c.settings.preset) return 'value of the preset';
@@ -68,11 +68,11 @@ const input = (field, described) => {
   return el('input', { ...common, type: 'number', min: field.min, max: field.max, step: field.step ?? 'any', placeholder: 'default', inputmode: 'decimal' });
 };
 
-/** Shows the values that the model knows in a select, and the conversation's own value. Returns whether there is a choice. */
+/** Fills a select with the values that the model supports and the conversation's own value. Returns whether the user has a choice. */
 const showChoices = (field, control, c, model) => {
   const own = value(c, field.name);
   const reported = known.get(c.model);
-  // before the backend has answered, nothing is offered that may disappear; a backend that does not know offers everything
+  // no choices before the backend has answered, because some would disappear again; all choices if the backend does not report them
   const values = field.values(model, reported ? (reported.thinking ?? THINKING) : []);
   const options = values.map((name) => el('option', { value: name }, name));
   if (own && !values.includes(own)) options.push(el('option', { value: own }, `${own} (not for this model)`));

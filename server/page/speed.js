@@ -7,13 +7,13 @@ const WIDTH = 248;
 const HEIGHT = 64;
 const STEP = 100;
 const WINDOW = 600;
-/** Tokens below which a plot would show chance only. */
+/** The fewest tokens with a plot: a plot of fewer tokens would show mostly noise. */
 const FEWEST = 100;
 
 let times = [];
 let total = null;
 
-/** Returns tokens per second at each step, averaged over the last `WINDOW`. `times` are in milliseconds, ascending. */
+/** Returns the tokens per second after every `STEP` ms, averaged over the last `WINDOW` ms. `times` has the time of each token in ms, ascending. */
 export const curve = (times) => {
   const points = [];
   const end = times.at(-1);

@@ -23,7 +23,7 @@ export async function* events(body) {
       if (done) return;
     }
   } finally {
-    // the caller may leave before the end
+    // the caller may stop reading before the end of the stream
     reader.cancel().catch(() => {});
   }
 }

@@ -14,9 +14,9 @@ const PAUSE = 500;
 let db = null;
 let index = new Map();
 const values = new Map();
-// conversations that are not written yet: id to `{c, timer}`
+// conversations that were saved less than `PAUSE` ago: id to `{c, timer, isDue}`; `isDue` is true if a change is not written yet
 const waiting = new Map();
-// conversations that could not be written
+// conversations that could not be written: id to conversation
 const unsaved = new Map();
 const channel = globalThis.BroadcastChannel ? new BroadcastChannel('wingbeat') : null;
 
@@ -42,7 +42,7 @@ const write = (work) =>
     transaction.oncomplete = done;
     transaction.onabort = () => failed(transaction.error);
     work(Object.fromEntries(Object.keys(STORES).map((name) => [name, transaction.objectStore(name)])));
-    // a page that is being closed does not live long enough for the commit that follows by itself
+    // commits now: a page that is closing may be gone before the automatic commit
     transaction.commit();
   });
 
@@ -86,7 +86,7 @@ const migrate = async () => {
   [...names, 'wingbeat.list', 'wingbeat.current'].forEach((name) => localStorage.removeItem(name));
 };
 
-/** Opens the storage. Call it before the other functions. */
+/** Opens the storage and reads the list and the values into memory, from which the other functions take them. */
 export const open = async () => {
   try {
     db = await opened();
@@ -146,7 +146,7 @@ const flushAll = () => [...waiting].forEach(([id, { isDue, timer }]) => isDue &&
 addEventListener('pagehide', flushAll);
 document.addEventListener('visibilitychange', () => document.hidden && flushAll());
 
-/** Returns a conversation, or `null`. */
+/** Returns a conversation, or `null` if it is unknown or cannot be read. */
 export const load = async (id) => {
   if (!id) return null;
   const own = waiting.get(id)?.c ?? unsaved.get(id);

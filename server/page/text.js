@@ -4,7 +4,7 @@ import { codeBlock } from './code.js';
 import { el } from './dom.js';
 import { library } from './libraries.js';
 
-/** Splits a text into `{code, language, text}`. A fence that is still open ends with the text. */
+/** Splits a text into parts `{code, language, text}`; `code` is true for a fenced block. A fence that is still open ends with the text. */
 export const parts = (text) => {
   const found = [];
   let lines = [];

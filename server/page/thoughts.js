@@ -4,7 +4,7 @@ import { seconds } from './dates.js';
 import { el } from './dom.js';
 import { markdownView } from './markdown.js';
 
-// two lines of a phone
+// characters, about two lines on a phone
 const LONGEST = 72;
 
 /** Returns the last line of a text, shortened at its beginning. */
@@ -25,7 +25,7 @@ const label = ({ thought }, thinks) => {
 export const thoughtsView = () => {
   const text = markdownView();
   const summary = el('summary', {});
-  // the text is complete below the summary, so screen readers skip its end
+  // screen readers skip the last line, because the details have the whole text
   const last = el('p', { class: 'last', dir: 'auto', 'aria-hidden': 'true' });
   const details = el('details', { class: 'thoughts' }, summary, text.element);
   const element = el('div', { hidden: true }, details, last);
@@ -40,7 +40,7 @@ export const thoughtsView = () => {
     clearInterval(timer);
     timer = 0;
   };
-  // a folded text costs no time while it grows
+  // only an open text is rendered, so a folded text costs no time while it grows
   details.addEventListener('toggle', () => shown && update(...shown));
 
   const update = (node, thinks) => {

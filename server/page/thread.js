@@ -47,7 +47,7 @@ const near = new IntersectionObserver(
   { root: scroll, rootMargin: '1500px 0px' },
 );
 
-/** Characters at the end of a conversation whose Markdown is made before the first paint. */
+/** Characters at the end of a conversation whose Markdown is rendered before the first paint. */
 const FIRST = 20_000;
 
 const wakeLast = (nodes) => {
@@ -67,7 +67,7 @@ const place = (c, node, answer) => {
 /** Shows the current branch of `c`. `answer` is `{node, live}` of the answer that is being received, or `null`. Views of other messages stay. */
 export const show = (c, answer, actions) => {
   const top = scroll.scrollTop;
-  // another tab may have changed the conversation; then the object is new, and the place stays
+  // if another tab has changed the conversation, `c` is a new object with the same id: the scroll position stays
   const isSame = shown?.id === c.id;
   if (shown !== c) {
     views.clear();
@@ -103,7 +103,7 @@ const grow = perFrame(() => {
 
 /** Shows new text of the answer `node`. */
 export const update = (c, node, live) => {
-  // another conversation's answer must not replace the update of the shown one
+  // the answer of a conversation that is not shown must not replace a pending update
   if (shown !== c) return;
   growing = { c, node, live };
   grow();

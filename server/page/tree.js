@@ -48,7 +48,7 @@ export const add = (c, parent, role, content) => {
   return node;
 };
 
-/** Removes a node and everything below it. The head moves to the parent if it was below. */
+/** Removes a node and everything below it. If the head is removed, the node's parent becomes the head. */
 export const remove = (c, id) => {
   const gone = new Set([id]);
   for (const node of c.nodes) if (gone.has(node.parent)) gone.add(node.id);
@@ -64,12 +64,12 @@ export const restore = (c, nodes, head) => {
   c.head = head;
 };
 
-/** Returns the answers that the server may still be writing: a page that was closed has not received their end. */
+/** Returns the answers that the server may still be generating: the page was closed before it received their end. */
 export const openAnswers = (c) => c.nodes.filter((node) => node.role === 'assistant' && !node.finish && node.answer);
 
 export const isOpen = (c) => openAnswers(c).length > 0;
 
-/** Returns whether a message has more than one successor. */
+/** Returns whether any message has more than one successor, or the conversation more than one root. */
 export const hasBranches = (c) => new Set(c.nodes.map((node) => node.parent)).size < c.nodes.length;
 
 const visit = (c) => {
@@ -79,7 +79,7 @@ const visit = (c) => {
   }
 };
 
-/** Makes the branch through `id` current: the one that was visited last below this node. */
+/** Makes a branch through the node `id` current. Below this node, follows the branch that was visited last. */
 export const select = (c, id) => {
   let node = get(c, id);
   for (;;) {
@@ -104,7 +104,7 @@ const fenced = ({ name, text }) => {
   return `File ${name}:\n${fence}\n${text.trimEnd()}\n${fence}`;
 };
 
-/** Returns what the model reads of a user's message. Files come before the text, so another question about them reuses their prefill. */
+/** Returns the text of a user's message for the model. Files come before the question, so another question about them reuses their prefill. */
 const whole = ({ content, files = [] }) => (files.length ? [...files.map(fenced), content].join('\n\n').trimEnd() : content);
 
 /**
@@ -139,7 +139,7 @@ export const continued = (c, answer) => {
   return before && isTip(c, before) ? before : null;
 };
 
-/** Returns the name of the session that an answer begins. The other branches keep their sessions and states. */
+/** Returns the name of the session that an answer begins. Each answer has its own name, so the other branches keep their sessions and states. */
 export const newSession = (c, answer) => `page-${c.id}-${answer.id}`;
 
 /** Returns the id of the conversation for which a state is kept, or `null` if the state is not a session of this page. */

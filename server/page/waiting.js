@@ -22,7 +22,7 @@ export const waitingView = () => {
     const progress = isWaiting ? live?.progress : null;
     element.hidden = !isWaiting && !live?.isLost;
     bar.hidden = !progress;
-    // the dot that breathes says enough; the words are for screen readers
+    // the pulsing dot says enough; the words are for screen readers
     text.classList.toggle('hidden', !progress && !live?.isLost);
     if (live?.isLost) text.textContent = 'The connection is lost. Connecting again…';
     else if (progress) {

@@ -1,4 +1,5 @@
-// Blocks that may be wider than the thread: code and tables. A wide one scrolls, has a shadow where more follows, and a button that wraps its lines.
+// Blocks that may be wider than the thread: code and tables. A wide block scrolls, has a shadow where more text follows, and a button that wraps its
+// lines.
 
 import { el } from './dom.js';
 
@@ -17,7 +18,7 @@ const toggle = ({ currentTarget: button }) => {
   button.setAttribute('aria-pressed', String(wraps));
 };
 
-/** Makes the button of a block, hidden until the block is wide. `data-view`: what the reader chose survives new text (morph.js). */
+/** Makes the button of a block, hidden until the block is wide. With `data-view`, the user's choice survives new text (see morph.js). */
 export const wrapButton = (name) =>
   el('button', { class: 'quiet wrap', type: 'button', hidden: true, 'aria-label': `Wrap ${name}`, 'aria-pressed': 'false', 'data-view': true, onclick: toggle }, 'Wrap');
 

@@ -4,7 +4,7 @@ use serde_json::json;
 use wingbeat::chat::{Message, Thinking, Tool};
 use wingbeat::engine::{Engine, Request};
 
-/// Removes the choice of thoughts from a request if the chat format of the request offers no such choice.
+/// Removes `thinking` from a request if the chat format of the request does not support this choice.
 pub fn keep_supported_thinking(engine: &Engine, request: &mut Request) {
     if request.thinking.is_some_and(|thinking| !can_choose(engine, thinking, request.format.clone())) {
         request.thinking = None;
@@ -16,7 +16,7 @@ pub fn can_think(engine: &Engine) -> bool {
     can_choose(engine, Thinking::On, None)
 }
 
-/// Returns the names of the choices of thoughts that the model's own chat format offers. Leaves out a choice with the same prompt as an earlier one.
+/// Returns the values of `thinking` that the model's own chat format supports. Leaves out a value that renders the same prompt as an earlier value.
 pub fn thinking_choices(engine: &Engine) -> Vec<&'static str> {
     let mut found: Vec<(&'static str, Vec<u32>)> = Vec::new();
     for name in Thinking::names() {

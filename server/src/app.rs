@@ -36,7 +36,7 @@ pub struct App {
     /// The error with which the server ends. `has_failed` signals that the error is set.
     pub fatal: Mutex<Option<Error>>,
     pub has_failed: Notify,
-    /// The warnings about fields of requests that are in the log already.
+    /// Warnings about request fields that were already logged: the log has each warning once.
     pub logged_warnings: Mutex<BTreeSet<String>>,
 }
 
@@ -114,7 +114,7 @@ impl App {
         self.is_stopping.load(Ordering::SeqCst)
     }
 
-    /// Ends the server with an error.
+    /// Ends the server with an error. After an earlier call, the first error stays.
     pub fn fail(&self, e: Error) {
         self.fatal.lock().unwrap_or_else(std::sync::PoisonError::into_inner).get_or_insert(e);
         self.has_failed.notify_one();

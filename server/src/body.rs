@@ -73,7 +73,7 @@ pub async fn read_at_most(request: Request, most: usize, code: &'static str, app
     Ok(Body { bytes: bytes.into(), claim })
 }
 
-/// The most bytes that are read of a body after its request was refused.
+/// The maximum number of bytes that are drained from the body of a refused request.
 const MAX_DRAINED: usize = 4 << 20;
 
 /// Drains a refused body, at most `most` bytes and two seconds: many clients only look at the response once they have sent everything.

@@ -105,7 +105,7 @@ mod tests {
         more.set(10).unwrap();
         b.set(45).unwrap();
         assert!(c.set(6).unwrap_err().message().starts_with("the requests hold 100 bytes"));
-        // A claim that has shrunk leaves room, and so does one that was dropped.
+        // A smaller claim leaves room for others, and so does a dropped claim.
         a.set(30).unwrap();
         c.set(15).unwrap();
         drop((a, more));

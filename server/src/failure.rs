@@ -146,7 +146,7 @@ impl From<Error> for Failure {
             _ => (StatusCode::INTERNAL_SERVER_ERROR, None, None),
         };
         let mut error = Box::new(error);
-        // Only the operator chooses the context.
+        // The engine's hint says to set `context`, but only the operator can set this option.
         if error.hint.as_deref().is_some_and(|hint| hint.contains("`context`")) {
             error.hint = Some("send a shorter prompt; the operator of the server sets the limit".into());
         }

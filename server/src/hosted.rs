@@ -66,8 +66,8 @@ const FORGIVEN_AFTER: Duration = Duration::from_secs(600);
 pub struct Hosted {
     pub name: String,
     pub task: ServedTask,
-    /// The model whose engine this model shares, if this model only adds a tuned initial state to it. In the engine, the initial state has the name of this
-    /// model.
+    /// The model whose engine this model shares: this model then only adds a tuned initial state, which has this model's name in the engine. `None`
+    /// if this model has its own engine.
     pub base: Option<Arc<Hosted>>,
     /// The time when the server started, in seconds since 1970.
     pub created: u64,
@@ -138,7 +138,7 @@ impl Hosted {
         self.base.as_ref().unwrap_or(self)
     }
 
-    /// Returns the name of the tuned initial state in which texts begin.
+    /// Returns the name of the tuned initial state in which texts begin, or `None` for a model with its own engine.
     pub fn initial(&self) -> Option<String> {
         self.base.is_some().then(|| self.name.clone())
     }

@@ -1,8 +1,8 @@
-//! An HTTP server with OpenAI's API for RWKV and GLM-4 models, and with endpoints for saved states.
+//! An HTTP server for RWKV and GLM-4 models, with the APIs of OpenAI, Ollama, Anthropic and llama.cpp, and with endpoints for saved states.
 //!
 //! The server is a thin layer over [`engine`](wingbeat::engine): each request becomes an engine request, and each event becomes a part of the
-//! response. `openai`, `ollama`, `anthropic` and `llama` have the endpoints of these APIs, `native` has the other endpoints. A new endpoint needs a file in one
-//! of these folders, and an entry in the list of `routes.rs`.
+//! response. Each API has a folder with its endpoints: `openai`, `ollama`, `anthropic` and `llama`. The folder `native` has the other endpoints. A
+//! new endpoint needs a file in one of these folders, and an entry in the list of `routes.rs`.
 
 mod abilities;
 mod anthropic;

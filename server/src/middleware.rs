@@ -18,7 +18,7 @@ use std::time::Instant;
 pub const REQUEST_ID: HeaderName = HeaderName::from_static("x-request-id");
 /// Anthropic's name of the header with the id of the request.
 const ANTHROPIC_ID: HeaderName = HeaderName::from_static("request-id");
-/// The most bytes that are read of a body whose sender is refused.
+/// The maximum number of bytes that are drained from the body of a request whose caller is refused.
 const MAX_REFUSED: usize = 64 << 10;
 const SESSION_ID: HeaderName = HeaderName::from_static("x-session-id");
 

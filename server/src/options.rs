@@ -35,7 +35,7 @@ pub struct ServeOptions {
     /// The storage of saved states: a folder (`file:///path`, or a path), or the URL of an object storage such as `s3://bucket/prefix`. `None` keeps
     /// states in memory until the server ends.
     pub states: Option<String>,
-    /// The maximum size of all stored states per API key and model, in bytes. `None` sets no limit; the server then lists no files before it writes one.
+    /// The maximum size of all stored states per API key and model, in bytes. `None` sets no limit; a write then needs no listing of the files.
     pub state_quota: Option<u64>,
     /// If set, models load on their first use, and leave memory after this time without a request. `None` loads all models at the start and keeps them.
     pub keep_alive: Option<Duration>,

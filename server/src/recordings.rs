@@ -39,7 +39,7 @@ pub struct Recording {
     buffered: Mutex<BufferedEvents>,
     /// Wakes the readers.
     changed: Notify,
-    /// The memory of the events.
+    /// Counts the bytes of the events against the memory of requests.
     claim: Claim,
 }
 
@@ -48,7 +48,7 @@ struct BufferedEvents {
     /// The number of events that were dropped from the beginning of `events`.
     n_dropped: usize,
     n_bytes: usize,
-    /// The time at which the last event came. `None` while the answer is being generated.
+    /// The time at which the answer ended. `None` while the answer is being generated.
     ended: Option<Instant>,
     n_readers: usize,
     /// The time at which the last reader left.
@@ -56,7 +56,7 @@ struct BufferedEvents {
     is_stopped: bool,
 }
 
-/// Counts a reader of a recording.
+/// Counts as a reader of a recording until dropped.
 struct ReaderGuard(Arc<Recording>);
 
 impl Recordings {
@@ -275,7 +275,7 @@ mod tests {
         stopped.await.unwrap();
         assert!(!recording.push(event("1")));
         assert_eq!(recording.read(5).count().await, 0);
-        // Where memory is short, the oldest events are dropped, and a reader continues at the first that is left.
+        // If memory is short, the oldest events are dropped. A reader then continues with the oldest event that is kept.
         let other = budget.claim("a");
         other.set(400).unwrap();
         let full = all.begin("a", "y", budget.claim("a"));

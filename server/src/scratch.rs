@@ -6,12 +6,12 @@ use std::path::Path;
 use std::time::Duration;
 use wingbeat::low_level::weights::new_file::{Lock, try_lock};
 
-/// The beginning of the names of the folders.
+/// The beginning of the names of the folders that older servers made.
 const PREFIX: &str = "wingbeat-serve-";
-/// The age from which a folder without a file `lock` counts as left behind. A younger one may belong to a server that is about to lock it.
+/// The age from which a folder without a file `lock` counts as left behind. A younger folder may belong to a server that is about to lock it.
 const OLD: Duration = Duration::from_secs(60);
 
-/// Deletes what killed servers left in the system's folder for temporary files.
+/// Deletes files that killed servers left in the system's folder for temporary files.
 pub fn sweep() {
     sweep_in(&std::env::temp_dir());
 }

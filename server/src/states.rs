@@ -49,7 +49,7 @@ impl<'a> Temporary<'a> {
 
 impl Drop for Temporary<'_> {
     fn drop(&mut self) {
-        // Fails if the state was renamed, or was displaced by others.
+        // Fails if the state was renamed, or if other states have displaced it.
         let _ = self.engine.delete_state(self.namespace, &self.name);
     }
 }
@@ -80,7 +80,7 @@ impl States {
     ///
     /// # Errors
     /// 400 if the name is not valid, or the context is too short for the state; 500 if the storage fails, or the file is damaged. A damaged file is
-    /// renamed, so the storage has no such state then.
+    /// renamed (deleted if it belongs to a response), so the storage has no such state then.
     pub async fn bring(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<bool> {
         let (folder, file) = (folder(engine, caller), file(name)?);
         let Some(version) = self.store.version(&folder, &file).await? else { return Ok(false) };
@@ -122,7 +122,7 @@ impl States {
     /// Returns the file of a state, or `None` if there is no such state.
     ///
     /// # Errors
-    /// 500 if the file is damaged. It is then renamed.
+    /// 500 if the file is damaged. The file is then renamed, or deleted if it belongs to a response.
     async fn content(&self, folder: &str, name: &str) -> Answer<Option<Bytes>> {
         let Some((content, version)) = self.store.get(folder, &file(name)?).await? else { return Ok(None) };
         match check_state_file(&content) {
@@ -181,7 +181,7 @@ impl States {
     /// Returns the file of a state, or `None` if there is no such state.
     ///
     /// # Errors
-    /// 500 if the file is damaged. It is then renamed.
+    /// 500 if the file is damaged. The file is then renamed, or deleted if it belongs to a response.
     pub async fn download(&self, engine: &Engine, caller: &Caller, name: &str) -> Answer<Option<Bytes>> {
         self.content(&folder(engine, caller), name).await
     }
@@ -189,7 +189,7 @@ impl States {
     /// Copies the state `from` to the state `name`. Returns `None` if there is no state `from`.
     ///
     /// # Errors
-    /// 413 if the quota is full.
+    /// 413 if the quota is full; 500 if the file of `from` is damaged; 507 if the server cannot store the copy.
     pub async fn fork(&self, engine: &Engine, caller: &Caller, from: &str, name: &str) -> Answer<Option<StateInfo>> {
         file(name)?;
         let Some(content) = self.download(engine, caller, from).await? else { return Ok(None) };

@@ -163,7 +163,7 @@ impl Store {
 
     /// Adds [`DAMAGED`] to the name of a file if the file still has this version.
     pub async fn set_aside(&self, folder: &str, name: &str, version: &FileVersion) -> Result<()> {
-        // Another request may have replaced the damaged file by a sound one.
+        // Another request may already have replaced the damaged file by a valid file, which must keep its name.
         if self.version(folder, name).await?.as_ref() == Some(version) {
             found(self.inner.rename(&self.at(folder, name), &self.at(folder, &format!("{name}{DAMAGED}"))).await)?;
         }

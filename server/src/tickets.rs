@@ -16,7 +16,7 @@ use wingbeat::engine::{Completion, Engine, Event, Generation, Request, is_unknow
 use wingbeat::error::{Error, Kind, Result};
 use wingbeat::low_level::sample::Sampling;
 
-/// How often a state is loaded again that other states have displaced from the engine's memory.
+/// How often a state is loaded again after other states have displaced it from the engine's memory.
 const MAX_ATTEMPTS: usize = 3;
 
 /// Names of two states of a session or a kept response: the state to continue, and the state to save. The request's own fields `state` and

@@ -1,4 +1,4 @@
-//! Threads for the work of requests: parsing, tokenizing, compiling grammars. A bound per key keeps one caller from taking all of them.
+//! Threads for the work of requests: parsing, tokenizing, compiling grammars. A bound per key keeps one caller from taking all threads.
 
 use super::failure::blocking;
 use std::collections::HashMap;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::Semaphore;
 use wingbeat::error::Error;
 
-/// The most bytes of a request whose work is quick.
+/// The maximum size of a request whose work counts as quick, in bytes.
 pub const QUICK_BYTES: usize = 64 << 10;
 
 /// Two pools: one for quick work, and one for the work of large requests, so that quick work never waits behind large requests.
@@ -23,7 +23,7 @@ struct WorkerPool {
 }
 
 impl WorkerPool {
-    /// Returns a pool that does at most `n` pieces of work at once. With several keys, each key may have at most half of them.
+    /// Returns a pool that does at most `n` pieces of work at once. With several keys, each key has at most half of these pieces.
     fn new(n: usize, n_keys: usize) -> WorkerPool {
         WorkerPool { all: Arc::new(Semaphore::new(n)), per_key: if n_keys > 1 { n / 2 } else { n }, of: Mutex::default() }
     }
@@ -39,7 +39,8 @@ impl WorkerPools {
         WorkerPools { quick: WorkerPool::new(4, n_keys), large: WorkerPool::new(2, n_keys) }
     }
 
-    /// Runs work for a request of `n_bytes` on a thread that may block. First waits until the pool and the namespace's part of it have room.
+    /// Runs work for a request of `n_bytes` on a thread that may block. First waits until the pool has room, for this namespace and for all callers
+    /// together.
     pub async fn run<T: Send + 'static, E: From<Error> + Send + 'static>(
         &self,
         namespace: &str,

@@ -4,7 +4,7 @@ use super::{Answer, Server, keys};
 use serde_json::{Value, json};
 use wingbeat_server::ServeOptions;
 
-/// Returns a body with settings that make answers short and equal.
+/// Returns a body with settings that make answers short and repeatable.
 fn body(more: Value) -> Value {
     let mut body = json!({"model": "claude", "max_tokens": 12, "seed": 3, "messages": [{"role": "user", "content": "light"}]});
     more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
@@ -23,7 +23,7 @@ fn events(answer: &Answer) -> Vec<Value> {
     answer.text.split("\n\n").filter(|text| !text.is_empty()).map(named).collect()
 }
 
-/// Returns the message that a client makes of a stream's events.
+/// Returns the message that a client assembles from a stream's events.
 fn gathered(events: &[Value]) -> Value {
     let mut message = events[0]["message"].clone();
     assert_eq!((events[0]["type"].as_str(), events.last().unwrap()["type"].as_str()), (Some("message_start"), Some("message_stop")));

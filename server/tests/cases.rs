@@ -1,4 +1,5 @@
-//! Bodies that once got status 200 and another answer than they asked for, or an error although they are right. Each has its siblings beside it.
+//! Regression tests: request bodies that once got a wrong answer with status 200, or an error although they are valid. Each test also sends related
+//! bodies.
 
 use super::Server;
 use serde_json::{Value, json};
@@ -30,7 +31,7 @@ fn results_of_tools_have_the_order_of_their_calls() {
         let refused = server.post("/v1/chat/completions", &of(ids));
         assert!(refused.status == 400 && refused.json()["error"]["message"].as_str().unwrap().starts_with(place), "{}", refused.text);
     }
-    // A state may have the call.
+    // After a state, a result without its call is accepted, because the state may contain the call.
     server.post("/v1/states", &json!({"action": "save", "name": "called", "prompt": "light"})).ok();
     let body = json!({"state": "called", "messages": [{"role": "tool", "tool_call_id": "c1", "content": "42"}], "max_tokens": 1});
     server.post("/v1/chat/completions", &body).ok();
@@ -72,10 +73,10 @@ fn offsets_count_the_characters_of_the_text() {
         };
         let end = text.chars().count();
         assert!(offsets.is_sorted() && offsets[0] == 0 && offsets.iter().all(|at| *at < end), "{text}: {offsets:?}");
-        // A character of several tokens is one position.
+        // Several tokens of one character have the same position.
         assert!(offsets.windows(2).all(|pair| pair[1] - pair[0] <= end) && offsets.len() > end / 2);
     }
-    // The tokens of a stop text are beyond the text.
+    // The tokens of a stop text are not in the text, so they are at its end.
     let body = json!({"prompt": "In the beginning", "max_tokens": 20, "temperature": 0, "logprobs": 0, "stop": [" the"]});
     let choice = server.post("/v1/completions", &body).ok()["choices"][0].clone();
     let end = choice["text"].as_str().unwrap().chars().count() as u64;
@@ -119,7 +120,7 @@ fn empty_values_are_not_set() {
                 assert_eq!(text(&body), expected, "{path} {field} {empty}");
             }
         }
-        // Pairs, texts and `false` are biases as in llama-server.
+        // As in llama-server, `logit_bias` can have pairs, texts in place of ids, and `false` for a ban.
         let mut body = plain.clone();
         body["logit_bias"] = json!([[1014, false], [1276, -1.0]]);
         assert_ne!(text(&body), expected);
@@ -146,7 +147,7 @@ fn a_response_format_is_a_rule_or_refused() {
         let text = answer.get("content").or_else(|| answer["choices"][0].get("text")).unwrap().as_str().unwrap();
         assert!(is_right(text), "{path} {text}");
     }
-    // A schema beside its name, and keys that nobody knows, are refused: ignoring them would allow any answer.
+    // A schema without its wrapper and unknown keys are refused: ignoring them would allow any answer.
     for wrong in [
         json!({"type": "json_schema", "json_schema": schema}),
         json!({"type": "json_schema", "json_schema": {"name": "x", "schema": schema, "grammar": "x"}}),

@@ -24,11 +24,11 @@ fn the_last_answer_is_continued() {
     let server = Server::start();
     let whole = server.post(CHAT, &ask("", json!({}))).ok();
     let whole = text(&whole);
-    // The beginning of the answer, cut between two words: the model writes the same rest.
+    // The request has the beginning of the answer, cut between two words. The model writes the same rest.
     let at = whole.char_indices().filter(|(_, c)| *c == ' ').nth(2).unwrap().0;
     let rest = server.post(CHAT, &ask(&whole[..at], json!({}))).ok();
     assert!(format!("{}{}", &whole[..at], text(&rest)).starts_with(whole), "{whole:?}, continued with {rest}");
-    // The prompt ends with the begun answer, and in every API.
+    // The prompt ends with the begun answer. The other APIs continue the answer, too.
     let rendered = server.post("/apply-template", &json!({"messages": ask(" And God", json!({}))["messages"]})).ok();
     assert!(rendered["prompt"].as_str().unwrap().ends_with("User: light\n\nAssistant: And God"), "{rendered}");
     let messages = ask("And God", json!({}))["messages"].clone();
@@ -72,7 +72,7 @@ fn a_begun_thought_goes_on_as_a_thought() {
     assert_eq!(message["content"].as_str().unwrap_or_default(), "");
     let prompt = server.post("/apply-template", &json!({"messages": body["messages"], "format": "g1-think"})).ok();
     assert!(prompt["prompt"].as_str().unwrap().ends_with("Assistant: <think>It was"), "{prompt}");
-    // After the thought, the answer goes on.
+    // If the begun answer has content after its thought, the model continues the content.
     body["messages"][1]["content"] = json!("So");
     let prompt = server.post("/apply-template", &json!({"messages": body["messages"], "format": "g1-think"})).ok();
     assert!(prompt["prompt"].as_str().unwrap().ends_with("Assistant: <think>It was</think>\nSo"), "{prompt}");
@@ -96,7 +96,7 @@ fn a_resumable_stream_goes_on_without_its_connection() {
     assert_eq!(said(&events), said(&expected));
     let numbers: Vec<usize> = whole.text.lines().filter_map(|line| line.strip_prefix("id: ")?.parse().ok()).collect();
     assert_eq!(numbers, (1..=events.len() + 1).collect::<Vec<_>>(), "the last event is [DONE]");
-    // A client that comes back reads the rest, and only that.
+    // A client that reconnects receives only the events that it has not seen.
     let path = format!("{CHAT}/{id}/events");
     assert_eq!(ada.get(&format!("{path}?after=5")).events(), events[5..]);
     assert_eq!(ada.send("GET", &path, &[("last-event-id", "7")], &[]).events(), events[7..]);
@@ -104,7 +104,7 @@ fn a_resumable_stream_goes_on_without_its_connection() {
     assert_eq!(bob.send("DELETE", &format!("{CHAT}/{id}"), &[], &[]).status, 404);
     assert_eq!(ada.send("DELETE", &format!("{CHAT}/{id}"), &[], &[]).ok()["deleted"], true);
     assert_eq!(ada.get(&path).status, 404);
-    // The connection ends after the first bytes, and the answer goes on.
+    // The connection ends after the first bytes, but the answer continues.
     let mut connection = ada.begin(CHAT, &body(json!({"resumable": true, "max_tokens": 200})));
     let id = super::read_until(&mut connection, "\"id\":\"", "\"");
     drop(connection);

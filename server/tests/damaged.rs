@@ -1,4 +1,4 @@
-//! Tests that a damaged file of a state or of a response makes no other text and no lasting error.
+//! Tests that a damaged file of a state or of a response changes no text, and causes an error only once.
 
 use super::Server;
 use crate::support::damage::{attempts, damaged};
@@ -11,7 +11,7 @@ fn start(folder: &Path) -> Server {
     Server::with(ServeOptions { states: Some(folder.display().to_string()), ..ServeOptions::default() })
 }
 
-/// Returns the path of the only file below a folder whose name ends so.
+/// Returns the path of the first file below a folder whose path ends with `end`, or `None`.
 fn find(folder: &Path, end: &str) -> Option<PathBuf> {
     let all = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     all.filter_map(|path| if path.is_dir() { find(&path, end) } else { Some(path) }).find(|path| path.to_str().unwrap().ends_with(end))
@@ -30,7 +30,7 @@ fn a_damaged_named_state_is_an_error_once() {
     let (sound, aside) = (fs::read(&path).unwrap(), path.with_extension("state.damaged"));
     for seed in 0..attempts(30) {
         fs::write(&path, damaged(&sound, seed)).unwrap();
-        // Each way in finds the damage.
+        // Each request that reads the file finds the damage.
         let found = match seed / 10 % 3 {
             0 => ask(),
             1 => server.get("/v1/states/intro/content"),

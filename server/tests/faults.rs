@@ -1,4 +1,4 @@
-//! Faults that one caller or one model causes, and what others see of them.
+//! Faults of one caller or one model, and their effect on other callers.
 
 use super::Server;
 use serde_json::json;
@@ -69,7 +69,7 @@ fn a_body_for_which_there_is_no_memory_gets_an_answer() {
     holder.write_all(&body[..60 << 10]).unwrap();
     std::thread::sleep(Duration::from_millis(500));
     let mut stream = begin();
-    // A client that reads nothing before it has sent everything.
+    // This client reads nothing before it has sent everything.
     stream.write_all(&body).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
     let mut answer = vec![0; 4096];
@@ -83,7 +83,7 @@ fn an_unread_stream_delays_the_end_by_five_seconds_at_most() {
     let options = ServeOptions { grace: Duration::from_secs(1), ..ServeOptions::default() };
     let stop = options.stop.clone();
     let server = Server::with(options);
-    // Log-probabilities fill the buffers of the connection soon.
+    // Log-probabilities make large events, so the buffers of the connection are soon full.
     let body = json!({"prompt": "a", "stream": true, "max_tokens": 100000, "ignore_eos": true, "logprobs": 20});
     let unread = server.begin("/v1/completions", &body);
     std::thread::sleep(Duration::from_secs(2));

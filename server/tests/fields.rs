@@ -37,7 +37,7 @@ fn rules_of_vllm_determine_the_text() {
 #[test]
 fn the_reason_tells_a_complete_text_from_a_cut_one() {
     let server = Server::start();
-    // The limit leaves room for the shortest list only.
+    // The limit has room for the shortest list only, so the server closes the list before the limit.
     let closed = choice(&server, json!({"json_schema": {"type": "array", "items": {"type": "string"}}, "max_tokens": 8}));
     assert_eq!((&closed["finish_reason"], &closed["complete"]), (&json!("stop"), &json!(true)), "{closed}");
     assert!(serde_json::from_str::<Value>(closed["message"]["content"].as_str().unwrap()).unwrap().is_array());
@@ -113,7 +113,7 @@ fn fields_that_would_change_an_answer_are_refused() {
     }
     let harmless = json!({"user": "a", "store": false, "service_tier": "auto", "best_of": 1, "top_k": -1, "repetition_penalty": 1.1, "prediction": null});
     assert_eq!(choice(&server, harmless)["finish_reason"], "length");
-    // `ignore_eos` alone would write on, so the stop token ends the text.
+    // The third token of the greedy answer becomes a stop token, which then ends the answer.
     let first = server.post(CHAT, &ask(json!({"temperature": 0, "max_tokens": 3, "logprobs": true}))).ok();
     let text = first["choices"][0]["logprobs"]["content"][2]["token"].as_str().unwrap();
     let ids = server.post("/tokenize", &json!({"content": text})).ok()["tokens"].clone();

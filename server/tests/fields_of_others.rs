@@ -3,7 +3,8 @@
 use super::Server;
 use serde_json::{Map, Value, json};
 
-/// Sends `body` with each field of `fields` alone. The answer must have the status 200 and know the field, or 400 and name it. Returns the other answers.
+/// Sends `body` with one field of `fields` at a time. An answer must have the status 200 without a warning about an unknown field, or 400 and the
+/// field's name. Returns a line for each other answer.
 fn send_each(server: &Server, path: &str, body: &Value, fields: &Value, prefix: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     for (name, value) in fields.as_object().unwrap() {
@@ -25,7 +26,7 @@ fn send_each(server: &Server, path: &str, body: &Value, fields: &Value, prefix: 
     wrong
 }
 
-/// Returns whether an error of any of the APIs names the field.
+/// Returns whether an error names the field. `error` can have the form of any API.
 fn names(error: &Value, field: &str) -> bool {
     let said = [&error["error"]["param"], &error["error"]["message"], &error["error"]];
     said.iter().filter_map(|text| text.as_str()).any(|text| text.contains(field))
@@ -103,7 +104,7 @@ fn texts_are_narrowed_as_asked() {
     let word = plain.split_whitespace().find(|word| word.len() > 2).unwrap().to_owned();
     let other = text(json!({"bad_words": [word]}));
     assert!(!other.contains(&word) && !other.is_empty(), "{word}: {other}");
-    // Half of a word is banned as well, however the tokens divide the text.
+    // A part of a word can be banned, too, even if it is not a token.
     let part = &word[1..3];
     assert!(!text(json!({"bad_words": [part]})).contains(part));
     let ids = server.post("/tokenize", &json!({"content": " the"})).ok()["tokens"].clone();

@@ -1,4 +1,4 @@
-//! Who may use the server, and how much.
+//! Tests of access and limits: keys, hosts, origins, sizes, connections and the queue.
 
 use super::{Server, keys};
 use serde_json::json;
@@ -57,10 +57,10 @@ fn sizes_are_limited() {
     let server = Server::with(ServeOptions { max_body: 1000, read_timeout: Duration::from_millis(500), ..ServeOptions::default() });
     let long = server.post("/v1/completions", &json!({"prompt": "a".repeat(2000)}));
     assert_eq!((long.status, &long.json()["error"]["code"]), (413, &json!("body_too_large")));
-    // A client that announces a body and sends nothing.
+    // This client announces ten bytes of body, and sends only one.
     let slow = server.exchange(b"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: 10\r\n\r\n{");
     assert!(slow.starts_with("HTTP/1.1 408"), "{slow}");
-    // A header that never ends, and headers that are too long.
+    // One header never ends, and another header is too long.
     server.exchange(b"GET /health HTTP/1.1\r\nhost: loc");
     let huge = format!("GET /health HTTP/1.1\r\nhost: localhost\r\nx: {}\r\n\r\n", "a".repeat(300 << 10));
     let huge = server.exchange(huge.as_bytes());
@@ -79,7 +79,7 @@ fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
     server.until(|slots| slots["waiting"] == 1);
     let full = server.post("/v1/completions", &json!({"prompt": "a"}));
     assert_eq!((full.status, full.header("retry-after"), &full.json()["error"]["type"]), (429, "1", &json!("rate_limit_error")));
-    // The storage is not asked for the state of a request that is refused: it would say that there is none.
+    // The queue refuses the request before the storage looks for the state, which is unknown.
     assert_eq!(server.post("/v1/completions", &json!({"prompt": "a", "state": "unknown"})).status, 429);
     assert_eq!(server.get("/slots").ok()[0]["requests"].as_array().unwrap().len(), 2);
     drop((second, first));
@@ -90,7 +90,7 @@ fn a_full_queue_is_429_and_a_client_that_leaves_frees_its_slot() {
 #[test]
 fn a_client_that_leaves_bytes_behind_frees_its_slot() {
     let server = Server::with_engine(ServeOptions::default(), EngineOptions { slots: 4, ..EngineOptions::default() });
-    // Hyper does not read the byte after the body before the response is complete, so it does not see the end of the connection.
+    // Hyper reads the bytes after the body only when the response is complete, so hyper alone does not see the end of the connection.
     let gone = ["\n", "GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n"].map(|more| {
         let mut stream = server.open("/v1/completions", &json!({"prompt": "a", "max_tokens": -1, "ignore_eos": true}));
         stream.write_all(more.as_bytes()).unwrap();
@@ -110,7 +110,7 @@ fn connections_that_only_wait_keep_no_key_out() {
     let server = Server::with(ServeOptions { keys: keys(), max_connections: 3, ..ServeOptions::default() });
     let connect = || TcpStream::connect(server.url.strip_prefix("http://").unwrap()).unwrap();
     let mut waiting: Vec<TcpStream> = (0..3).map(|_| connect()).collect();
-    // One of them has begun a header.
+    // One of the three connections has begun a header.
     waiting[1].write_all(b"POST /v1/completions HTTP/1.1\r\nhost: loc").unwrap();
     let ada = server.as_caller("key-of-ada");
     for _ in 0..4 {
@@ -122,7 +122,7 @@ fn connections_that_only_wait_keep_no_key_out() {
 
 #[test]
 fn a_key_has_a_share_of_the_queue() {
-    // Without swapping, the keys do not take turns, so the counts stay.
+    // Without swapping, requests of the keys do not take turns, so the counts of waiting requests are stable.
     let engine = EngineOptions { slots: 1, queue: 4, queue_per_namespace: Some(2), swap_bytes: 0, ..EngineOptions::default() };
     let server = Server::with_engine(ServeOptions { keys: keys(), ..ServeOptions::default() }, engine);
     let (ada, bob) = (server.as_caller("key-of-ada"), server.as_caller("key-of-bob"));
@@ -147,7 +147,7 @@ fn a_key_has_a_share_of_the_queue() {
     );
     let metrics = bob.get("/metrics").text;
     assert!(metrics.contains("wingbeat_waiting_requests{model=\"tiny\"} 4"), "{metrics}");
-    // One slot and two places can never take four prompts.
+    // One slot and two places in the queue can never take four prompts.
     let many = bob.post("/v1/completions", &json!({"prompt": ["a", "b", "c", "d"]}));
     let error = &many.json()["error"];
     assert_eq!((many.status, &error["param"]), (400, &json!("prompt")));

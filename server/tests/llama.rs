@@ -24,7 +24,7 @@ fn a_completion_has_the_text_of_openai() {
     assert_eq!(json!(text), expected);
     assert!(objects.last().unwrap()["stop"] == true && objects[..objects.len() - 1].iter().all(|object| object["stop"] == false));
     assert_eq!(objects[0]["completion_probabilities"][0]["top_logprobs"].as_array().unwrap().len(), 2);
-    // A stop text is named. The defaults of llama-server's page have no effect.
+    // The answer names the stop text. The fields that llama-server's page sends by default change nothing.
     let word = expected.as_str().unwrap().split(' ').nth(2).unwrap();
     let stopped = ask(json!({"stop": [word]})).ok();
     assert_eq!((&stopped["stop_type"], &stopped["stopping_word"]), (&json!("word"), &json!(word)));
@@ -91,7 +91,7 @@ fn paths_may_end_with_a_slash() {
         server.sent("POST", path, &[], ask.to_string().as_bytes()).ok();
     }
     assert_eq!(server.get("/v1/nothing/").status, 404);
-    // Anthropic's client reads the same list.
+    // The list also has the fields that Anthropic's client reads.
     let entry = &models["data"][0];
     assert_eq!((&entry["type"], &entry["display_name"], &models["has_more"]), (&json!("model"), &json!("tiny"), &json!(false)));
     assert!(entry["created_at"].as_str().unwrap().ends_with('Z') && models["last_id"] == "tiny");

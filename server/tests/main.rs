@@ -168,7 +168,7 @@ impl Server {
     }
 
     pub fn send(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Answer {
-        // Every server has the same description.
+        // All servers have the same description, so one is enough.
         static API: OnceLock<Value> = OnceLock::new();
         let answer = self.sent(method, path, headers, body);
         let api = API.get_or_init(|| self.sent("GET", "/openapi.json", &[], &[]).ok());
@@ -205,7 +205,7 @@ impl Server {
         stream
     }
 
-    /// Does the same as [`open`](Self::open), but waits until a successful response begins.
+    /// Opens a connection like [`open`](Self::open), and waits until a successful response begins.
     pub fn begin(&self, path: &str, body: &Value) -> TcpStream {
         let (mut stream, mut status) = (self.open(path, body), [0; 12]);
         stream.read_exact(&mut status).unwrap();

@@ -4,7 +4,7 @@ use super::{Answer, Server, keys};
 use serde_json::{Value, json};
 use wingbeat_server::ServeOptions;
 
-/// Returns a body with settings that make answers short and equal.
+/// Returns a body with settings that make answers short and repeatable.
 fn body(more: Value) -> Value {
     let mut body = json!({"model": "tiny:latest", "options": {"seed": 3, "num_predict": 12, "num_ctx": 2048}});
     more.as_object().unwrap().iter().for_each(|(name, value)| body[name] = value.clone());
@@ -123,7 +123,7 @@ fn models_are_described() {
     // Tools work with every format; the format `tiny` has no thoughts.
     assert!(has("completion") && has("tools") && !has("thinking"), "{shown}");
     assert!(server.get("/api/version").ok()["version"].is_string());
-    // Ollama's clients ask for the root; browsers ask for HTML.
+    // Ollama's clients request `/` without asking for HTML, as browsers do.
     let root = server.get("/");
     assert_eq!((root.status, root.text.as_str()), (200, "Ollama is running"));
     assert_eq!(server.send("HEAD", "/", &[], &[]).status, 200);

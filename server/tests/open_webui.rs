@@ -30,7 +30,7 @@ fn requests_to_openais_api_are_answered() {
         "max_tokens": 8, "reasoning_effort": "medium", "frequency_penalty": 0.1, "logit_bias": {"100": -100}, "seed": 1, "stop": ["###"]});
     let events = post(&server, "/v1/chat/completions", chat).events();
     assert!(events.last().unwrap()["usage"]["completion_tokens"].as_u64().is_some_and(|n| n > 0));
-    // Titles and tags are asked for without a stream.
+    // Open WebUI requests titles and tags without a stream.
     let title = json!({"model": "tiny", "messages": [{"role": "user", "content": "### Task: write a title"}], "stream": false, "max_completion_tokens": 8});
     assert!(post(&server, "/v1/chat/completions", title).json()["choices"][0]["message"]["content"].is_string());
     let tools = json!([{"type": "function", "function": {"name": "search", "description": "Searches", "parameters": {"type": "object", "properties": {}}}}]);
@@ -53,7 +53,7 @@ fn requests_to_ollamas_api_are_answered() {
     let lines = post(&server, "/api/chat", chat).text;
     let last: Value = serde_json::from_str(lines.lines().last().unwrap()).unwrap();
     assert!(last["done"] == true && last["eval_count"].as_u64().is_some_and(|n| n > 0), "{last}");
-    // The button that unloads a model, and the vectors of documents.
+    // Open WebUI has a button that unloads a model, and computes vectors of documents.
     assert_eq!(post(&server, "/api/generate", json!({"model": "tiny:latest", "keep_alive": 0, "prompt": ""})).json()["done"], true);
     let vectors = post(&server, "/api/embed", json!({"model": "tiny", "input": ["a", "b"], "truncate": true})).json();
     assert_eq!(vectors["embeddings"].as_array().unwrap().len(), 2);

@@ -105,7 +105,7 @@ fn input_items_are_listed_in_pages() {
     assert_eq!(kinds, ["message", "function_call", "function_call_output", "message", "message"], "{items}");
     assert_eq!(items["data"][1]["call_id"], items["data"][2]["call_id"]);
     assert_eq!((&items["data"][4]["content"][0]["text"], &items["has_more"]), (&json!("b"), &json!(false)));
-    // The newest item comes first by default, and `after` names the last item of the page before.
+    // The newest item comes first by default, and `after` names the last item of the previous page.
     let first = server.get(&format!("{path}?limit=2")).ok();
     assert_eq!((&first["data"][0], &first["has_more"]), (&items["data"][4], &json!(true)));
     let next = server.get(&format!("{path}?limit=2&after={}", first["last_id"].as_str().unwrap())).ok();

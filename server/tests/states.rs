@@ -28,11 +28,11 @@ fn a_session_reads_only_new_words() {
     let (prompt, cached) = (usage["prompt_tokens"].as_u64().unwrap(), usage["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap());
     assert!(cached >= answer["usage"]["total_tokens"].as_u64().unwrap() && cached < prompt, "{usage}");
     assert_eq!(server.get("/v1/states").ok()["data"][0]["name"], "talk");
-    // An edit goes back to an earlier state, or to the beginning.
+    // After an edit of the first message, the server prefills from an earlier state or from the beginning.
     messages[0]["content"] = "water".into();
     let edited = ask(&server, &messages)["usage"].clone();
     assert!(edited["prompt_tokens_details"]["cached_tokens"].as_u64().unwrap() < cached, "{edited}");
-    // The header does the same as the field.
+    // The header `x-session-id` does the same as the field `session_id`.
     let body = json!({"messages": [{"role": "user", "content": "a"}], "max_tokens": 1}).to_string();
     server.send("POST", "/v1/chat/completions", &[("x-session-id", "by-header")], body.as_bytes()).ok();
     server.get("/v1/states/by-header").ok();
@@ -56,7 +56,7 @@ fn a_state_is_saved_copied_and_carried_to_another_server() {
         server.get("/v1/states").ok()["data"].as_array().unwrap().iter().map(|state| state["name"].clone()).collect::<Vec<_>>()
     };
     assert_eq!(names(&server), ["intro", "other"]);
-    // A state that replaces another one is the one that requests continue from.
+    // After a state is replaced, requests continue from the new state.
     server.post("/v1/states", &json!({"action": "save", "name": "old", "prompt": "Thou shalt not"})).ok();
     assert_ne!(continued(&server, "old"), text);
     server.post("/v1/states", &json!({"action": "fork", "from": "intro", "name": "old"})).ok();
@@ -75,7 +75,7 @@ fn a_state_is_saved_copied_and_carried_to_another_server() {
         (gone.status, &gone.json()["error"]["code"], &gone.json()["error"]["param"]),
         (404, &json!("state_not_found"), &json!("state"))
     );
-    // The answer names a state that the request did not name.
+    // If the request names no state, the server chooses the name, and the answer has this name.
     let returned = server.post("/v1/completions", &json!({"prompt": "a", "max_tokens": 1, "return_state": true})).ok();
     assert!(names(&server).contains(&returned["state"]["name"]));
 }
@@ -91,7 +91,7 @@ fn a_server_reads_only_states_that_others_have_written() {
     let continued = |server: &Server| ask(server).ok()["choices"][0]["text"].clone();
     save(&server, "In the beginning");
     let text = continued(&other);
-    // Damages the file, but keeps its version. Only a server that has not written the state itself reads the file.
+    // Damages the file, but keeps its version. The server that wrote the state has a copy in memory, so only the other server reads the file.
     let entries = |path: &std::path::Path| std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path()).next().unwrap();
     let path = entries(&entries(&entries(folder.path())));
     let file = std::fs::OpenOptions::new().write(true).open(&path).unwrap();
@@ -115,7 +115,7 @@ fn a_hostile_upload_is_refused() {
     server.post("/v1/states", &json!({"action": "save", "name": "good", "prompt": "a"})).ok();
     let file = server.download("/v1/states/good/content");
     let put = |name: &str, content: &[u8]| server.send("PUT", &format!("/v1/states/{name}/content"), &[], content);
-    // Another number in the first layer: in the file itself, and in a file of format version 1, which has no checksum.
+    // Changes a number of the first layer, in the file itself and in a file of format version 1, which has no checksum.
     let n_header = u64::from_le_bytes(file[..8].try_into().unwrap()) as usize;
     let (header, data) = file[8..].split_at(n_header);
     let mut header: Value = serde_json::from_slice(header).unwrap();
@@ -158,7 +158,7 @@ fn a_hostile_upload_is_refused() {
     let before = small.get("/v1/states/a").ok();
     let refused = small.post("/v1/states", &json!({"action": "save", "name": "b", "prompt": "And it came to pass"}));
     assert_eq!((refused.status, small.get("/v1/states/a").ok()), (413, before));
-    // The same name replaces the state, which needs no further room.
+    // An upload with the name of an existing state replaces this state, and needs no further room.
     assert_eq!(small.send("PUT", "/v1/states/a/content", &[], &file).status, 201);
 }
 

@@ -34,7 +34,7 @@ fn texts_continue_prompts() {
         let n: usize = events.iter().filter_map(|event| Some(event["choices"][0]["logprobs"]["tokens"].as_array()?.len())).sum();
         assert_eq!(n, 3, "{events:?}");
     }
-    // Tokens give the same text as their text, streamed or not.
+    // A prompt of tokens and a prompt of their text have the same continuation, streamed or not.
     let tokens = server.post("/tokenize", &json!({"content": "In the beginning"})).ok()["tokens"].clone();
     let stream = json!({"prompt": tokens, "max_tokens": 4, "temperature": 0, "echo": true, "logprobs": 2, "stream": true});
     let events = server.post("/v1/completions", &stream).events();

@@ -14,7 +14,7 @@ fn vectors_have_the_length_1() {
     assert!((dot(&vector(0), &vector(0)) - 1.0).abs() < 1e-5 && dot(&vector(0), &vector(1)) < 0.999);
     let coded = server.post("/v1/embeddings", &json!({"input": "light", "encoding_format": "base64"})).ok();
     assert_eq!(coded["data"][0]["embedding"].as_str().unwrap().len(), (vector(0).len() * 4).div_ceil(3) * 4);
-    // A shorter vector is the beginning of the whole one, with the length 1.
+    // A shorter vector is the beginning of the whole vector, scaled to the length 1.
     let short = server.post("/v1/embeddings", &json!({"input": "light", "dimensions": 3})).ok()["data"][0]["embedding"].clone();
     let short: Vec<f64> = short.as_array().unwrap().iter().map(|x| x.as_f64().unwrap()).collect();
     let ratio = vector(0)[0] / short[0];
@@ -69,7 +69,7 @@ fn requests_for_vectors_are_shown_and_end_when_their_client_leaves() {
     let server = Server::with_vectors();
     let body = json!({"input": vec!["In the beginning God created the heaven and the earth. ".repeat(20); 2048]});
     let (first, second) = (server.open("/v1/embeddings", &body), server.open("/v1/embeddings", &body));
-    // The texts of both requests take turns, so both requests have slots.
+    // The texts of two requests take turns in the slots, so both requests run.
     server.until(|slots| slots["running"] == 2 && slots["waiting"] == 0 && slots["requests"].as_array().unwrap().len() == 2);
     server.until(|slots| slots["requests"][0]["prompt_tokens"].as_u64() > Some(2048));
     assert_eq!(server.get("/slots").ok()[0]["requests"][0]["endpoint"], "/v1/embeddings");

@@ -18,7 +18,9 @@ const out = values.out ?? join(here, 'dist');
 /** Files of the page that only a server or a developer needs. */
 const OF_SERVERS = new Set(['index.html', 'package.json', 'server.js', 'http.js', 'sse.js']);
 
-/** Scripts of this page only, WebAssembly, and the package's worker, which is a blob. Weights come from any address. */
+/**
+ * The content security policy: scripts of this page only, WebAssembly, and the package's worker, which is a blob. Weights may come from any address.
+ */
 const POLICY = [
   "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self' blob:; style-src 'self'; font-src 'self'; img-src 'self' data:",
   "connect-src * blob:; base-uri 'none'; form-action 'none'",
@@ -39,7 +41,7 @@ const own = readdirSync(here).filter((name) => /\.(js|css)$/.test(name) && name 
 for (const name of own) cpSync(join(here, name), join(out, 'demo', name));
 cpSync(join(here, 'models.json'), join(out, 'models.json'));
 
-/** Replaces a text of the page's HTML, which must be there once. */
+/** Replaces a text of the page's HTML. Throws unless the text occurs exactly once. */
 const replaced = (html, from, to) => {
   if (html.split(from).length !== 2) throw new Error(`build: expected ${from} once in server/page/index.html`);
   return html.replace(from, () => to);
@@ -54,7 +56,7 @@ html = replaced(html, '<body>', '<body data-view="start">');
 html = replaced(html, '<div id="app">', `${readFileSync(join(here, 'start.html'), 'utf8')}<div id="app">`);
 writeFileSync(join(out, 'index.html'), html);
 
-// the service worker keeps exactly these files
+// the service worker keeps exactly these files, so the page works offline without weights of models
 const files = readdirSync(out, { recursive: true, withFileTypes: true })
   .filter((entry) => entry.isFile())
   .map((entry) => relative(out, join(entry.parentPath, entry.name)).split(sep).join('/'))

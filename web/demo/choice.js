@@ -7,7 +7,10 @@ import { size } from './words.js';
 
 const addresses = (entry) => entry.files.map((file) => new URL(file, document.baseURI).href);
 
-/** Returns the source of an entry, for `wingbeat.load`. With names, the package needs no list of files from the host, so kept files load offline. */
+/**
+ * Returns the source of an entry, for `wingbeat.load`. The files have names, so the package asks no host for a list, and downloaded files load
+ * offline.
+ */
 export const sourceOf = (entry) => addresses(entry).map((url) => ({ name: decodeURIComponent(url.split('/').pop()), url }));
 
 /** Returns the entries of models.json. */
@@ -39,7 +42,7 @@ const row = (entry, { isLast, isHere, load }) => {
   );
 };
 
-/** Shows the list, the last model first. `load(entry)` loads one. */
+/** Shows the list of models, with the last used model first. `load(entry)` loads a model. */
 const showModels = (list, cached, load) => {
   const previous = last();
   const complete = new Set(cached.filter((file) => file.isComplete).map((file) => file.url));
@@ -66,7 +69,7 @@ const showCache = (cached, refresh) => {
   section.querySelector('ul').replaceChildren(...rows);
 };
 
-/** Shows both lists. `load(entry)` loads a model. */
+/** Shows the list of models and the list of downloaded files. `load(entry)` loads a model. */
 export const show = async (list, load) => {
   const cached = await wingbeat.cache.list().catch(() => []);
   showModels(list, cached, load);

@@ -1,9 +1,9 @@
 // Turns the events of the package into the chunks of the server's stream, which the page reads.
 
-/** Fields that mean something to a server only. The engine's prefix cache finds the text of a session by itself. */
+/** Request fields that only a server uses. Without `session_id`, the engine's prefix cache still finds the text of a conversation. */
 const OF_SERVERS = new Set(['model', 'session_id', 'stream', 'stream_options', 'resumable']);
 
-/** Returns the request for the package. */
+/** Returns the page's request without the fields that only a server uses. */
 export const requestOf = (body) => Object.fromEntries(Object.entries(body).filter(([name]) => !OF_SERVERS.has(name)));
 
 const deltaOf = (event) => {
@@ -21,7 +21,7 @@ const deltaOf = (event) => {
   }
 };
 
-/** Returns a function that turns an event into a chunk, or into `null` if the page needs nothing of it. `model` is the name in the chunks. */
+/** Returns a function that turns an event into a chunk, or into `null` if the page does not use the event. `model` is the name in the chunks. */
 export const chunker = (model) => {
   const began = performance.now();
   return (event) => {

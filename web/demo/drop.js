@@ -2,7 +2,7 @@
 
 const fileOf = (entry) => new Promise((done, failed) => entry.file(done, failed));
 
-/** Returns the files of a folder, without those of its folders. */
+/** Returns the files of a folder, without the files of its subfolders. */
 const filesOf = async (folder) => {
   const reader = folder.createReader();
   const found = [];
@@ -15,9 +15,9 @@ const filesOf = async (folder) => {
   return Promise.all(found.map(fileOf));
 };
 
-/** Returns `{name, files}` of what was dropped. */
+/** Returns `{name, files}` of a drop: the first folder with its files, or the dropped files with the name of the first file. */
 const dropped = async (transfer) => {
-  // the list of items is empty after the first await
+  // reads both lists now, because the browser empties them after the first await
   const files = [...transfer.files];
   const entries = [...transfer.items].map((item) => item.webkitGetAsEntry?.()).filter(Boolean);
   const folder = entries.find((entry) => entry.isDirectory);
@@ -52,7 +52,7 @@ export const onChoose = (button, input, f) => {
   button.addEventListener('click', () => input.click());
   input.addEventListener('change', () => {
     const all = [...input.files];
-    // the same file can be chosen again
+    // otherwise the browser reports no change if the user chooses the same file again
     input.value = '';
     if (!all.length) return;
     const isTop = (file) => file.webkitRelativePath.split('/').length <= 2;

@@ -16,7 +16,7 @@ const opened = () => {
     request.onupgradeneeded = () => request.result.createObjectStore(STORE, { keyPath: ['model', 'name'] });
     return result(request);
   })();
-  // another attempt may succeed
+  // forgets a failure, so that the next call opens the database again
   opening.catch(() => (opening = null));
   return opening;
 };

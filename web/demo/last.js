@@ -16,6 +16,6 @@ export const remember = (choice) => {
   try {
     localStorage.setItem(NAME, JSON.stringify(choice));
   } catch {
-    // a full or forbidden storage
+    // the storage is full or forbidden, so the next visit knows no last model
   }
 };

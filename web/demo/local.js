@@ -13,10 +13,10 @@ export const place = 'The model and the conversation stay in this browser.';
 
 let model = null;
 let id = '';
-// name of a state to the time at which it was saved, which the engine does not keep
+// maps the name of a state to the time of saving in seconds, which the engine does not keep
 let saved = new Map();
 
-/** Sets the model that answers, and its name in the page. `null`: none. */
+/** Sets the model that answers, and its name in the page. With `null`, no model answers. */
 export const setModel = (loaded, name = '') => {
   model = loaded;
   id = name;
@@ -37,7 +37,7 @@ const reported = (error) => {
   return new BackendError(message, { status: STATUS[error?.kind] ?? 0, code: error?.kind, param: error?.field });
 };
 
-/** Makes a function throw errors of a backend. */
+/** Returns a function that calls `f`, and throws errors of the package as errors of a backend. */
 const asked = (f) => async (...args) => {
   try {
     return await f(...args);
@@ -46,12 +46,12 @@ const asked = (f) => async (...args) => {
   }
 };
 
-/** What a model is, for states: they fit only the weights that they were computed with. */
+/** Returns the hash of the weights. States are kept under this hash, because a state fits only the weights that computed it. */
 const weights = () => loaded().info.weights_hash;
 
 const inEngine = async (name) => (await loaded().states.list()).find((state) => state.name === name) ?? null;
 
-/** Brings a state into the engine. */
+/** Loads a kept state into the engine, unless the engine has the state. Throws an error with the status 404 if the browser does not have it. */
 const need = async (name) => {
   if (await inEngine(name)) return;
   const entry = await kept.get(weights(), name).catch(() => null);
@@ -59,7 +59,7 @@ const need = async (name) => {
   await loaded().states.load(name, entry.file);
 };
 
-/** Notes that a state was saved just now, and keeps a state of the user. States of conversations can be computed again, so they are not kept. */
+/** Records that a state was saved now, and keeps a state that the user saved. A state of a conversation is not kept: it can be computed again. */
 const keep = async (name) => {
   const created = Math.floor(Date.now() / 1000);
   saved.set(name, created);

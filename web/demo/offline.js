@@ -2,11 +2,11 @@
 
 import { toast } from '../page/toast.js';
 
-/** Registers the service worker. Browsers have none on pages without HTTPS; the page then works, but not offline. */
+/** Registers the service worker. Browsers offer service workers only to pages with HTTPS or from localhost; other pages do not work offline. */
 export const keepOffline = async () => {
   const workers = navigator.serviceWorker;
   if (!workers) return;
-  // the first worker takes over without a reload; a later one brings new files
+  // the first worker takes over without a reload; a later worker has new files, so the user decides when to use it
   const isFirst = !workers.controller;
   let isAsked = false;
   workers.addEventListener('controllerchange', () => isAsked && location.reload());

@@ -1,4 +1,4 @@
-// Shows how far a model is loaded: a bar for each stage, with bytes, rate and the time that is left.
+// Shows how far a model is loaded: a bar for each stage, with bytes, rate and remaining time.
 
 import { say } from '../page/announce.js';
 import { byId, el, perFrame } from '../page/dom.js';
@@ -27,7 +27,7 @@ export const begin = (name) => {
   const rows = new Map();
   const latest = new Map();
   let last = null;
-  // quarters that were announced, by stage
+  // the last announced quarter of each stage, in %
   const announced = new Map();
 
   const announce = ({ stage, loaded, total }) => {
@@ -47,7 +47,7 @@ export const begin = (name) => {
         byId('start-stages').append(rows.get(stage).element);
       }
       const { bar, numbers } = rows.get(stage);
-      // the number of cases is known after the first one; until then the bar only moves
+      // the number of cases is known only after the first case; until then, the bar shows no value
       if (stage === 'check' && !event.loaded) bar.removeAttribute('value');
       else bar.value = event.total ? event.loaded / event.total : 0;
       numbers.textContent = words(event);

@@ -1,4 +1,4 @@
-// The view before the chat: one chooses a model here, sees how far it is loaded, and comes back to choose another.
+// The view before the chat. The user chooses a model here, sees how far the model is loaded, and can return to choose another model.
 
 import * as wingbeat from '../wingbeat/index.js';
 import { say } from '../page/announce.js';
@@ -16,7 +16,7 @@ import { sentence } from './words.js';
 let list = [];
 let model = null;
 let page = null;
-// the load that is under way
+// aborts the load that is running, or `null`
 let controller = null;
 
 const showView = (name) => {
@@ -46,7 +46,7 @@ const showError = (error, again) => {
   button.focus();
 };
 
-/** Shows below the speed where the model runs. */
+/** Shows the model's name, number format and device, below the plot of the speed. */
 const showDevice = ({ device, dtype, notes }, name) => {
   byId('device')?.remove();
   const words = [name, dtype, device.backend === 'cpu' ? 'on the CPU' : `on ${device.name}`].filter(Boolean).join(' · ');
@@ -59,7 +59,7 @@ const openChat = async (name) => {
     addChangeButton();
     page = await start(local);
   }
-  // not before: keys would have no effect yet
+  // shows the chat only now, because shortcuts have no effect before `start` is done
   showView('chat');
   showDevice(model.info, name);
   (model.info.notes ?? []).forEach((note) => toast(sentence(note)));
@@ -70,14 +70,14 @@ const openChat = async (name) => {
   target.focus();
 };
 
-/** Waits for a load, or for its end by the user. A model that comes after that is freed. */
+/** Waits until a load ends, or until the user stops it. A model that is loaded after the stop is freed. */
 const loadedOrStopped = (loading, signal) => {
   const stopped = new Promise((_, failed) => signal.addEventListener('abort', () => failed(new DOMException('stopped', 'AbortError')), { once: true }));
   loading.then((late) => signal.aborted && late.free(), () => {});
   return Promise.race([loading, stopped]);
 };
 
-/** Loads a model and opens the chat. `what` is `{name, source, quant?, kept?}`; `kept` is what to remember. */
+/** Loads a model and opens the chat. `what` is `{name, source, quant?, kept?}`; `kept` is the choice to remember for the next visit. */
 const load = async (what) => {
   if (controller) return;
   const options = { quant: what.quant ?? byId('start-quant').value, device: byId('start-device').value };
@@ -121,7 +121,7 @@ const loadAddress = (address) => {
   return load({ name: name || address, source: address, kept: { address } });
 };
 
-/** Goes back from the chat to the choice of a model. The chat stays as it is. */
+/** Returns from the chat to the choice of a model. The chat stays as it is. */
 const openStart = async () => {
   showView('start');
   showLoading(false);
@@ -135,7 +135,7 @@ function addChangeButton() {
   byId('upload').before(el('button', { class: 'quiet', id: 'models-open', type: 'button', onclick: openStart }, icon('wing'), 'Change the model'));
 }
 
-/** Says what this browser can run. */
+/** Shows what this browser can run. */
 const showCheck = async () => {
   const { ok, verdict, hint } = await wingbeat.check();
   const box = byId('start-check');

@@ -1,8 +1,8 @@
-// Keeps the files of this page, so that the page opens without a network. It answers requests for exactly these files. All other requests pass by:
-// weights, the storage of models, and other origins.
+// The service worker. Keeps the files of this page, so that the page opens without a network, and answers requests for exactly these files. It does
+// not touch other requests: weights, the storage of models, and other origins.
 
 const VERSION = '__VERSION__';
-// path to hash
+// maps the path of each file to its hash, or to null
 const FILES = __FILES__;
 
 const scope = new URL('./', self.location.href);
@@ -13,7 +13,7 @@ const page = new URL('index.html', scope).href;
 const known = new Map(Object.entries(FILES).map(([path, hash]) => [new URL(path, scope).href, hash]));
 
 const fetched = async ([url, hash]) => {
-  // a host that has other files than those of this version fails here, and the old version stays. Hosts may change the page itself, so it has no hash
+  // if the host has a file of another version, `integrity` fails, and the old version stays. Hosts may change index.html, so index.html has no hash
   const response = await fetch(url, { cache: 'no-cache', ...(hash && { integrity: hash }) });
   if (!response.ok) throw new Error(`${url}: status ${response.status}`);
   // browsers refuse a page that comes from a redirect

@@ -3,7 +3,7 @@
 import { stopped } from './errors.js';
 
 /**
- * The events of a request, as an async iterable. Leaving the loop cancels the request. `text()`, `done()` and `all()` read it to its end.
+ * The events of a request, as an async iterable. Leaving the loop cancels the request. `text()`, `done()` and `all()` read all events to the end.
  */
 export class Answer {
   #link;
@@ -72,7 +72,7 @@ export class Answer {
     return events;
   }
 
-  /** Reads the events that nobody has read, to the end. */
+  /** Reads the remaining events to the end, without keeping them. */
   async #drain() {
     for await (const _ of this);
   }

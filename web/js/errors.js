@@ -2,7 +2,7 @@
 
 /** The base of all errors. */
 export class WingbeatError extends Error {
-  // Texts, because a bundler that minifies renames the classes.
+  // A text, because bundlers that minify rename the class.
   name = 'WingbeatError';
 
   constructor(message, { kind = 'input', field = null, hint = null, cause, retry = null } = {}) {
@@ -10,7 +10,7 @@ export class WingbeatError extends Error {
     this.kind = kind;
     this.field = field;
     this.hint = hint;
-    /** Of an error that ended a text: whether the same request can be sent again. */
+    /** After a lost device: true if the same request can be sent again, otherwise false. Null for other errors. */
     this.retry = retry;
   }
 }
@@ -35,7 +35,7 @@ export class MemoryError extends WingbeatError {
 export class BusyError extends WingbeatError {
   name = 'BusyError';
 }
-/** The caller stopped the work. `name` is AbortError, as of errors of the platform. */
+/** The caller stopped the work. `name` is AbortError, as in the platform's own errors. */
 export class AbortError extends WingbeatError {
   name = 'AbortError';
 
@@ -44,7 +44,7 @@ export class AbortError extends WingbeatError {
   }
 }
 
-/** Returns what a signal that was aborted throws: an AbortError, or the reason that its caller gave, such as the TimeoutError of `AbortSignal.timeout`. */
+/** Returns the error for an aborted signal: an AbortError, or the caller's own reason, such as the TimeoutError of `AbortSignal.timeout`. */
 export const stopped = ({ reason }) => (!reason || reason.name === 'AbortError' ? new AbortError(undefined, { cause: reason }) : reason);
 
 const CLASSES = {
@@ -68,7 +68,7 @@ export const packed = (error) => ({
   stack: error?.kind ? null : (error?.stack ?? null),
 });
 
-/** Returns the error of fields that `packed` returned, or of an error that the WebAssembly module threw. */
+/** Converts fields that `packed` returned, or an error of the WebAssembly module, to an error of this package. */
 export const unpacked = (fields) => {
   if (fields instanceof WingbeatError) return fields;
   const { message, kind, stack } = fields;

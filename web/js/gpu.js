@@ -1,4 +1,4 @@
-// The GPU of this place.
+// Finds and describes the GPU of this browser, worker or program.
 
 import { DeviceError } from './errors.js';
 import { isNode, optionalPackage } from './node.js';
@@ -16,7 +16,7 @@ async function takePackage() {
   const navigator = globalThis.navigator ?? {};
   Object.defineProperty(navigator, 'gpu', { value: gpu, configurable: true });
   if (!globalThis.navigator) Object.defineProperty(globalThis, 'navigator', { value: navigator, configurable: true });
-  // wgpu looks for the class of its surroundings
+  // wgpu uses `navigator.gpu` only if a class such as `Window` exists, which Node does not have
   globalThis.Window ??= class Window {
     static [Symbol.hasInstance](value) {
       return value === globalThis;
@@ -24,7 +24,7 @@ async function takePackage() {
   };
 }
 
-/** Says why there is no WebGPU here, and what to do. */
+/** Returns `{verdict, hint}`: why WebGPU is missing, and what to do. */
 const missing = () => {
   if (isNode) {
     const hint = globalThis.Deno ? 'run Deno with --unstable-webgpu' : 'run `npm install webgpu`';
@@ -40,7 +40,7 @@ const noAdapter = () => ({
   hint: isNode ? 'install a driver of the GPU (Vulkan, Metal or Direct3D 12)' : 'update the driver of the graphics card; in Chrome, the page chrome://gpu says why',
 });
 
-/** Returns an adapter of this place, or null. */
+/** Returns the adapter with high performance, or null if WebGPU finds no adapter. */
 async function adapterOf(gpu) {
   try {
     return await gpu?.requestAdapter({ powerPreference: 'high-performance' });
@@ -49,7 +49,7 @@ async function adapterOf(gpu) {
   }
 }
 
-/** Returns what users call an adapter. Browsers hide some of its names, or all. */
+/** Returns a name of an adapter for users. Browsers hide some of the adapter's names, or all of them. */
 export const nameOf = ({ info }) => {
   const { vendor, architecture, device, description } = info ?? {};
   return description || [vendor, architecture].filter(Boolean).join(' ') || device || 'WebGPU';
@@ -63,24 +63,27 @@ const isSoftware = (adapter) => {
   return Boolean(isFallbackAdapter ?? adapter.isFallbackAdapter) || SOFTWARE.test([vendor, architecture, device, description].join(' '));
 };
 
-/** Returns the name of this place's adapter. */
+/** Returns the name of the adapter, or `WebGPU` if no adapter is found. */
 export const gpuName = async () => {
   const adapter = await adapterOf(globalThis.navigator?.gpu);
   return adapter ? nameOf(adapter) : 'WebGPU';
 };
 
-/** Returns why `auto` takes the CPU although there is an adapter, or null. A software adapter is slower than the CPU, and its test takes many seconds. */
+/**
+ * Returns why `auto` uses the CPU although an adapter was found, or null. A software adapter is slower than this package on the CPU, and its test
+ * takes many seconds.
+ */
 export const whyNot = async () => {
   const adapter = await adapterOf(globalThis.navigator?.gpu);
   if (!adapter || !isSoftware(adapter)) return null;
   return `only a software adapter was found (${nameOf(adapter)}), which is slower; \`device: "gpu"\` uses it`;
 };
 
-/** Prepares the GPU for the module. Throws if `device` asks for a GPU and there is none. */
+/** Prepares the GPU for the module. Throws a `DeviceError` if `device` asks for a GPU and no GPU is found. */
 export async function settled(device) {
   if (device === 'cpu') return;
   if (!globalThis.navigator?.gpu && isNode) await takePackage();
-  if (!device?.startsWith('gpu')) return; // `auto` takes the CPU
+  if (!device?.startsWith('gpu')) return; // `auto` uses the CPU if no GPU is found
   const gpu = globalThis.navigator?.gpu;
   const found = !gpu ? missing() : (await adapterOf(gpu)) ? null : noAdapter();
   if (found) throw new DeviceError(`device: ${found.verdict}`, { kind: 'device', field: 'device', hint: `${found.hint}; or load with device "cpu"` });
@@ -89,7 +92,8 @@ export async function settled(device) {
 const GB = 1e9;
 
 /**
- * Says what this browser can run: `{ok, verdict, hint, gpu: {vendor, architecture, description, isFallback, features, limits} | null, memory, storage}`.
+ * Returns what this browser can run: `{ok, verdict, hint, gpu: {vendor, architecture, device, description, isFallback, features, limits} | null,
+ * memory, storage}`. `bytes` is the size of a model that should fit; `memory` is in bytes, or null.
  */
 export async function check({ bytes = 0 } = {}) {
   const report = { ok: false, verdict: '', hint: null, gpu: null, memory: null, storage: null };

@@ -1,4 +1,4 @@
-// The models of one place: a worker, or a place without workers (Node, Deno, service workers).
+// Holds the models of one thread: a worker, or the only thread of an environment without workers (Node, Deno, service workers).
 
 import { InputError } from './errors.js';
 import { Hosted } from './hosted.js';

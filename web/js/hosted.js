@@ -1,4 +1,4 @@
-// A model in the place where it runs, with all that is needed to load it again after its device was lost.
+// A model in the thread where it runs, with everything that is needed to load the model again after its device was lost.
 
 import { alone } from './cache/lock.js';
 import { AbortError, DeviceError, InputError } from './errors.js';
@@ -10,12 +10,12 @@ import { renamed } from './words.js';
 import { find } from './sources/find.js';
 import { open } from './sources/open.js';
 
-/** The options of `load` that the module takes, and those that find and read files. */
+/** Options of `load` for the WebAssembly module, then options for finding and reading files, then the remaining options. */
 const MODEL_OPTIONS = ['device', 'class', 'quant', 'dtype', 'state_dtype', 'cache_dtype', 'activations', 'context', 'chunk', 'deterministic', 'slots', 'max_tokens', 'format', 'prefix_cache', 'speculate', 'draft_tokens'];
 const SOURCE_OPTIONS = ['endpoint', 'sideFiles', 'headers', 'cache', 'revalidate', 'integrity', 'pieceBytes'];
 const OTHER_OPTIONS = ['log', 'selfTest', 'variables'];
 
-/** Models of up to this size run on the CPU if the GPU cannot be trusted. */
+/** With `device: 'auto'`, a model of at most this size runs on the CPU if the GPU computes wrongly. */
 const SMALL_BYTES = 500e6;
 
 /** A device that is lost again within this time is not replaced again. */
@@ -79,7 +79,7 @@ export class Hosted {
     }
   }
 
-  /** Drops files from the cache that cannot be parsed: a server may have sent a page, or an older file. */
+  /** Removes files that cannot be parsed from the cache: a server may have sent a web page, or an older file. Returns the error with a hint. */
   async dropped(error, files) {
     await files.close();
     const isGone = await files.forget(error.message).catch(() => false);
@@ -88,7 +88,10 @@ export class Hosted {
     return error;
   }
 
-  /** Returns the device in place of the one that was asked for: the CPU if the GPU computes wrongly and the model is small. */
+  /**
+   * Returns `cpu` if `auto` must not use the GPU: it is only a software adapter, or it computes wrongly and the model is small. Otherwise returns
+   * null. Throws if the GPU computes wrongly, and the model is large or the caller chose the GPU.
+   */
   async trusted(found, signal) {
     const { device = 'auto', selfTest = true, quant, class: kernels } = this.options;
     this.why = device === 'auto' && !kernels ? await whyNot() : null;
@@ -115,7 +118,7 @@ export class Hosted {
     const { device } = info;
     if (this.note) info.notes.push(this.note);
     if (this.why) device.why = `cpu, because ${this.why}`;
-    // browsers tell the module no name
+    // in a browser, the module does not see the name of the GPU
     if (device.backend === 'webgpu' && !device.name) {
       device.name = await gpuName();
       device.why = device.why.replace(/^ \(/, `${device.name} (`);
@@ -125,7 +128,7 @@ export class Hosted {
     return info;
   }
 
-  /** Returns the model, after a lost device was replaced. */
+  /** Returns the model. Waits while a lost device is replaced. Throws if that failed, or if the model was freed. */
   async ready() {
     if (this.reloading) await this.reloading;
     if (this.lost) throw this.lost;
@@ -133,7 +136,7 @@ export class Hosted {
     return this.model;
   }
 
-  /** Loads the model again after its device was lost. Returns false if that was done a short time ago. States in memory are lost. */
+  /** Loads the model again after its device was lost. Returns false if the last reload was less than `RELOAD_MS` ago. States in memory are lost. */
   reload() {
     if (this.reloading) return true;
     if (performance.now() - (this.reloadedAt ?? -Infinity) < RELOAD_MS) return false;
@@ -183,10 +186,10 @@ export class Hosted {
     }
   }
 
-  /** Says of an error that ended a request whether to send the request again. */
+  /** Adds to the error of a lost device whether the request can be sent again. Returns other errors unchanged. */
   ofRequest(error, model) {
     if (error?.kind !== 'device' || this.freed) return error;
-    // other requests of the same device may have begun the reload
+    // another request on the same device may already have begun the reload
     const again = this.model !== model ? !this.lost : this.reload();
     const hint = again ? 'the model is loaded again: send the request again; states that had names are lost' : 'load the model again';
     return new DeviceError(error.message, { kind: 'device', cause: error, retry: again, hint });
@@ -200,7 +203,7 @@ export class Hosted {
     this.freed = true;
     this.stop.abort();
     for (const generation of this.running.values()) generation.cancel();
-    // a generation that is being polled needs the module until its end
+    // a request that waits for its next event needs the module until it ends
     while (this.running.size) await new Promise((done) => setTimeout(done, 1));
     await this.reloading?.catch(() => {});
     this.model?.free();

@@ -1,5 +1,5 @@
-// wingbeat for places that can import nothing later, such as service workers: `import * as wingbeat from 'wingbeat/in-place'`. Models run in the place
-// that loads them.
+// wingbeat for environments that cannot import modules later, such as service workers: `import * as wingbeat from 'wingbeat/in-place'`. Models run in
+// the thread that loads them.
 
 import { useServe } from './link.js';
 import { serve } from './serve.js';

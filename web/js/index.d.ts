@@ -17,7 +17,7 @@ export interface Progress {
   stage: 'check' | 'wait' | 'download' | 'weights' | 'kernels';
   loaded: number;
   total: number;
-  /** Of a download: bytes per second, and the file. */
+  /** For `download`: bytes per second, and the name of the file. */
   rate?: number;
   file?: string;
 }
@@ -35,32 +35,32 @@ export interface LoadOptions {
   cache_dtype?: 'f16' | 'f32';
   /** The activations that are multiplied with quantised weights: `auto`, `i8` (a GPU rounds them to 8 bits in prefill) or `float`. In a page, `auto` rounds on the CPU only. */
   activations?: 'auto' | 'i8' | 'float';
-  /** The number of tokens that a text of a model with attention may have. */
+  /** The maximum number of tokens in prompt and answer together, for a model with attention. */
   context?: number;
   /** The number of prompt tokens per step. */
   chunk?: number;
   /** How many texts run at once. Default 2. */
   slots?: number;
-  /** The number of tokens of an answer whose request sets none. */
+  /** The maximum number of tokens of an answer, if its request sets none. */
   max_tokens?: number;
   /** `false` trusts the GPU without comparing it with the CPU. */
   selfTest?: boolean;
-  /** Whether the same text has the same bits beside any others. */
+  /** If `true`, a text has the same bits whichever other texts run at the same time. */
   deterministic?: boolean;
   /** The chat format. The model's own by default. */
   format?: string;
   prefix_cache?: boolean;
-  /** What guesses the next tokens. Guesses never change the text. Off by default. */
+  /** The method that guesses the next tokens. Guesses never change the text. Off by default. */
   speculate?: 'off' | 'auto' | 'ngram' | 'forced';
-  /** The number of guesses per step, 1 to 32. By default, as many as measured times show to pay. */
+  /** The number of guesses per step, 1 to 32. By default, the engine chooses it by measured times. */
   draft_tokens?: number;
   /** `false` keeps nothing in the storage of the browser. */
   cache?: boolean;
   /** `true` asks the servers whether files in the cache have changed. By default, files in the cache need no request. */
   revalidate?: boolean;
-  /** Bytes of the pieces in which files are cached. Default 16 MiB. */
+  /** The size of the pieces in which files are cached, in bytes. Default 16 MiB. */
   pieceBytes?: number;
-  /** The SHA-256 of the model's file, or of each file by name. It is compared with the downloaded or cached file. */
+  /** The SHA-256 of the model's file, or of each file by name. A downloaded or cached file with another hash is an error. */
   integrity?: string | Record<string, string>;
   /** Headers of all requests, such as `authorization`. */
   headers?: Record<string, string>;
@@ -70,7 +70,10 @@ export interface LoadOptions {
   endpoint?: string;
   /** Kernels for GPUs (`groups`) or for software (`lanes`). */
   class?: 'groups' | 'lanes';
-  /** Addresses of `wingbeat_bg.wasm`, `world.vocab` and `worker.js`, if a bundler moved them. `worker: false` runs in place. */
+  /**
+   * Addresses of `wingbeat_bg.wasm`, `world.vocab` and `worker.js`, if a bundler moved them. With `worker: false`, models run in the thread that
+   * loads them.
+   */
   wasm?: string | URL;
   world?: string | URL;
   worker?: string | URL | false;
@@ -109,7 +112,7 @@ export interface Settings {
   grammar?: string;
   regex?: string;
   choice?: string[];
-  /** The least tokens of the answer: before, neither a stop token nor a stop text ends it. */
+  /** The minimum number of tokens of the answer. Before, neither a stop token nor a stop text ends the answer. */
   min_tokens?: number;
   /** Texts that never occur in the answer, however tokens spell them. */
   bad_words?: string[];
@@ -120,14 +123,14 @@ export interface Settings {
   thinking?: string;
   reasoning_effort?: 'none' | 'minimal' | 'low' | 'medium' | 'high' | 'xhigh';
   format?: string;
-  /** The name of a state to begin with, and under which the state after the text is kept. */
+  /** The name of the state from which the prompt continues. The state after the text is kept under the name in `save_state`. */
   state?: string;
   save_state?: string;
   echo?: boolean;
   return_progress?: boolean;
   no_cache?: boolean;
   priority?: number;
-  /** What guesses the next tokens. Guesses never change the text. */
+  /** The method that guesses the next tokens. Guesses never change the text. */
   speculate?: 'off' | 'auto' | 'ngram' | 'forced';
   draft_tokens?: number;
   [setting: string]: unknown;
@@ -162,7 +165,7 @@ export interface Done {
   seed: number;
   state: { name: string; n_tokens: number; bytes: number } | { error: string } | null;
   usage: { prompt_tokens: number; cached_tokens: number; completion_tokens: number; reasoning_tokens: number };
-  /** Milliseconds; the numbers of guessed tokens that were checked and that were right. */
+  /** Durations in milliseconds, and the numbers of guessed tokens that were checked (`drafted`) and that were right (`accepted`). */
   timings: { queue_ms: number; prefill_ms: number; decode_ms: number; drafted: number; accepted: number };
 }
 
@@ -179,12 +182,12 @@ export type Event =
   | { type: 'score'; index: number; logit: number }
   | Done;
 
-/** The events of a request. Leaving a loop over them cancels the request. */
+/** The events of a request. Leaving a loop over the events cancels the request. */
 export declare class Answer implements AsyncIterable<Event> {
   [Symbol.asyncIterator](): AsyncGenerator<Event, void, void>;
   cancel(): void;
   all(): Promise<Event[]>;
-  /** The last event of the first continuation. */
+  /** The last event of the first continuation, or null if the request was cancelled before. */
   done(): Promise<Done | null>;
   /** The text of the first continuation. */
   text(): Promise<string>;
@@ -198,7 +201,7 @@ export interface StateInfo {
 
 export interface States {
   list(): Promise<StateInfo[]>;
-  /** The file of a state, which the program, the server and other pages take. */
+  /** The file of a state. The program, the server and other pages can read it. */
   export(name: string): Promise<Blob>;
   load(name: string, file: Blob | ArrayBuffer | Uint8Array | FileSystemFileHandle | string | URL): Promise<StateInfo>;
   /** `file`: a file handle, or in Node a path. */
@@ -242,7 +245,7 @@ export declare class Model {
   embed(input: string, options?: RequestOptions & Settings): Promise<Float32Array>;
   embed(input: string[], options?: RequestOptions & Settings): Promise<Float32Array[]>;
   rerank(query: string, documents: string[], options?: RequestOptions): Promise<{ logit: number; score: number }[]>;
-  /** The log-probability of each token of a text after the first. */
+  /** The log-probability of each token of a text after the first token, and their sum. */
   score(text: string, options?: RequestOptions): Promise<{ tokens: Token[]; sum: number }>;
   tokenize(text: string): Promise<number[]>;
   detokenize(ids: Iterable<number>): Promise<string>;
@@ -259,7 +262,7 @@ export declare function load(source: Source, options?: LoadOptions): Promise<Mod
 
 export interface Check {
   ok: boolean;
-  /** In words, for users. */
+  /** The result in words, for users. */
   verdict: string;
   hint: string | null;
   gpu: {
@@ -271,12 +274,12 @@ export interface Check {
     features: string[];
     limits: Record<string, number>;
   } | null;
-  /** Bytes of the device's memory, as far as the browser tells. */
+  /** Bytes of the device's memory, or null if the browser does not report it. */
   memory: number | null;
   storage: { usage?: number; quota?: number } | null;
 }
 
-/** Says what this browser can run. `bytes`: the size of a model that should fit. */
+/** Returns what this browser can run. `bytes` is the size of a model that should fit. */
 export declare function check(options?: { bytes?: number }): Promise<Check>;
 
 export declare const cache: {
@@ -293,7 +296,7 @@ export declare class WingbeatError extends Error {
   field: string | null;
   /** What to do. */
   hint: string | null;
-  /** Of an error that ended a text: whether the same request can be sent again. */
+  /** After a lost device: true if the same request can be sent again, otherwise false. Null for other errors. */
   retry: boolean | null;
 }
 export declare class InputError extends WingbeatError {}

@@ -20,7 +20,7 @@ let n = 0;
  */
 export async function load(source, { onProgress, signal, wasm, world, worker, ...options } = {}) {
   let link = await linkTo(worker);
-  // the last model may have been freed in the meantime
+  // the worker ends with its last model, which may have been freed in the meantime
   if (link.dead) link = await linkTo(worker);
   if (signal?.aborted) throw stopped(signal);
   const assets = {
@@ -33,7 +33,7 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   link.hold();
   try {
     const info = await link.call('load', { model: id, source: sendable(source), options, assets }, { onProgress });
-    // the load may have ended before the worker heard of the stop
+    // the load may have ended before the worker received the stop
     if (signal?.aborted) {
       await link.call('free', { model: id });
       throw stopped(signal);
@@ -47,7 +47,7 @@ export async function load(source, { onProgress, signal, wasm, world, worker, ..
   }
 }
 
-/** Makes an address of the page absolute: a worker from a blob has no place to be relative to. */
+/** Makes an address of the page absolute, because a worker from a blob has no base address. */
 const absolute = (address) => {
   const base = globalThis.document?.baseURI;
   const text = String(address);
@@ -56,10 +56,10 @@ const absolute = (address) => {
 
 const isBytes = (value) => value instanceof ArrayBuffer || ArrayBuffer.isView(value);
 
-/** Turns bytes into a Blob for a worker: it is sent without a copy, and the browser may keep it on the disk. */
+/** Turns bytes into a Blob for a worker. A Blob is sent without a copy, and the browser may keep it on the disk. */
 const light = (bytes) => (globalThis.document ? new Blob([bytes]) : bytes);
 
-/** Turns a source into what a worker can take. */
+/** Converts a source to values that can be sent to a worker. */
 const sendable = (source) => {
   if (typeof source === 'string' || source instanceof URL) return absolute(source);
   if (isBytes(source)) return light(source);

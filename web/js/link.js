@@ -1,13 +1,13 @@
-// The way to the place where the models run: a worker of this page, or this place itself.
+// Connects the caller with the thread where the models run: a worker of this page, or the caller's own thread.
 
 import { InputError, WingbeatError, unpacked } from './errors.js';
 
-/** Calls that wait for an answer, and the listeners of their events. */
+/** A connection to the thread where models run. `calls` has the calls that wait for a result, with the listeners of their events. */
 class Link {
   calls = new Map();
   n = 0;
   users = 0;
-  /** The error that ended the place. */
+  /** The error that ended the connection, or null. */
   dead = null;
 
   constructor(port, onEnd) {
@@ -19,7 +19,7 @@ class Link {
   hear({ id, result, error, event, progress, fatal }) {
     if (fatal) {
       const error = unpacked(fatal);
-      // a worker is started again, this place cannot be
+      // the next load starts a new worker; the caller's own thread cannot start the module again
       if (!this.onEnd) error.hint = 'start the page or the program again';
       return this.fail(error);
     }
@@ -50,18 +50,18 @@ class Link {
     return this.begin(name, args, options).result;
   }
 
-  /** Notes that a model uses the place. */
+  /** Counts one more model that uses the connection. */
   hold() {
     this.users += 1;
   }
 
-  /** Notes that a model is gone. Without models a worker ends, because the memory of WebAssembly never shrinks. */
+  /** Counts one model less. A worker without models ends, because the memory of WebAssembly never shrinks. */
   release() {
     this.users -= 1;
     if (this.users === 0 && !this.dead && this.onEnd) this.fail(new InputError('the model was freed', { kind: 'usage', hint: 'load it again' }));
   }
 
-  /** Ends all calls with an error. The next load starts a new place. */
+  /** Ends all calls with an error, and ends a worker. The next load then starts a new worker. */
   fail(error) {
     this.dead ??= error;
     for (const { reject } of this.calls.values()) reject(error);
@@ -72,12 +72,12 @@ class Link {
 
 let serve = null;
 
-/** Sets the function that serves in place, for places that cannot import it later. */
+/** Sets the function `serve` of serve.js, for environments that cannot import it later. */
 export const useServe = (given) => {
   serve = given;
 };
 
-/** Two ports in one place. Unlike a MessageChannel, they copy nothing and do not keep Node alive. */
+/** Two connected ports in one thread. Unlike the ports of a MessageChannel, they copy nothing and do not keep Node alive. */
 class PairOfPorts {
   port1 = { postMessage: (data) => queueMicrotask(() => this.port2.onmessage?.({ data })) };
   port2 = { postMessage: (data) => queueMicrotask(() => this.port1.onmessage?.({ data })) };
@@ -116,10 +116,13 @@ const inWorker = async (address) => {
   return link;
 };
 
-/** The links of this page, by the address of their worker. */
+/** Promises of the links of this page, by the address of their worker, or `false` for the link to the page's own thread. */
 const links = new Map();
 
-/** Returns the link to the worker at `address`. `false` means in place. Without an address, the worker comes from the package. */
+/**
+ * Returns the link to the worker at `address`. With `false`, models run in the caller's thread. Without an address, the worker comes from the
+ * package.
+ */
 export const linkTo = (address) => {
   const hasWorkers = typeof Worker !== 'undefined' && typeof document !== 'undefined';
   const key = address === false || !hasWorkers ? false : String(address ?? '');

@@ -9,12 +9,12 @@ const SHARES = {
 };
 /** Browsers report at most this much memory, so a device with more may have any amount. */
 const MOST_REPORTED = 8;
-/** The share of the memory that a page may hope for. */
+/** The share of the device's memory that weights may take: the browser and other programs need the rest. */
 const SHARE = 0.7;
 
 const WEIGHTS = /\.(safetensors|st|gguf|pth|bin)$/i;
 
-/** Refuses a model whose weights are larger than the memory of this device, as far as the browser tells. `files` are `{name, size}`. */
+/** Throws a `MemoryError` if the weights do not fit into the memory that the browser reports, if it reports any. `files` are `{name, size}`. */
 export function checkMemory(files, quant = '') {
   const memory = globalThis.navigator?.deviceMemory;
   if (!memory || memory >= MOST_REPORTED) return;

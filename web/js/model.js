@@ -12,7 +12,7 @@ export class Model {
   constructor(link, id, info) {
     this.#link = link;
     this.#id = id;
-    /** What the model is: name, architecture, sizes, device, formats. */
+    /** The description of the model: name, architecture, sizes, device, formats. */
     this.info = info;
     this.states = new States((method, ...args) => this.#call(method, ...args));
   }
@@ -36,7 +36,7 @@ export class Model {
     return this.#run(typeof request === 'string' ? { prompt: request } : request, options);
   }
 
-  /** Returns the vector of a text, or those of several texts. */
+  /** Returns the vector of a text, or a list of vectors for a list of texts. */
   async embed(input, { signal, ...settings } = {}) {
     const events = await this.#run({ input, ...settings }, { signal }).all();
     const vectors = events.filter((event) => event.type === 'vector').sort((a, b) => a.index - b.index);
@@ -44,14 +44,14 @@ export class Model {
     return Array.isArray(input) && typeof input[0] !== 'number' ? all : all[0];
   }
 
-  /** Scores documents for a query, with a reranker. */
+  /** Scores documents for a query, with a reranker. Returns `{logit, score}` of each document, in the given order; `score` is from 0 to 1. */
   async rerank(query, documents, { signal } = {}) {
     const events = await this.#run({ query, documents }, { signal }).all();
     const scores = events.filter((event) => event.type === 'score').sort((a, b) => a.index - b.index);
     return scores.map(({ logit }) => ({ logit, score: 1 / (1 + Math.exp(-logit)) }));
   }
 
-  /** Returns the log-probability of each token of a text after the first: `{tokens: [{id, token, logprob}], sum}`. */
+  /** Returns the log-probability of each token of a text after the first token: `{tokens: [{id, token, logprob}], sum}`. */
   async score(text, { signal } = {}) {
     const events = await this.#run({ prompt: text, max_tokens: 0, echo: true, logprobs: 0 }, { signal }).all();
     const tokens = events.find((event) => event.type === 'prompt')?.logprobs ?? [];
@@ -68,19 +68,19 @@ export class Model {
     return new TextDecoder().decode(await this.#call('detokenize', Uint32Array.from(ids)));
   }
 
-  /** Returns the numbers of the engine: slots, requests that wait, memory. */
+  /** Returns counters of the engine: slots, waiting requests, bytes of memory. */
   async stats() {
     return JSON.parse(await this.#call('stats'));
   }
 
-  /** Refuses new requests, and resolves when all others have ended. */
+  /** Refuses new requests, and resolves when all earlier requests have ended. */
   async drain() {
     await this.#call('drain');
   }
 
-  /** Frees the memory of the model. Texts that are being written end with an error. */
+  /** Frees the memory of the model. Running requests end with an error. */
   async free() {
-    // a place that ended took its models with it
+    // if the worker has ended, its models no longer exist
     if (this.#isFreed || this.#link.dead) return;
     this.#isFreed = true;
     await this.#link.call('free', { model: this.#id });

@@ -1,4 +1,4 @@
-// The WebAssembly module of this place: starts it once, and says what its errors mean.
+// The WebAssembly module of this thread: starts the module once, and converts its errors.
 
 import init, * as wasm from './wingbeat.js';
 import { AbortError, FileError, MemoryError, WingbeatError, unpacked } from './errors.js';
@@ -9,7 +9,7 @@ import { renamed } from './words.js';
 export { wasm };
 
 let started = null;
-/** The error that stopped the module. Its memory may be in any state afterwards, so nothing runs in it any more. */
+/** The error that stopped the module, or null. The module's memory may then be damaged, so no call runs in it any more. */
 let broken = null;
 
 const isFile = (location) => isNode && String(location).startsWith('file:');
@@ -47,7 +47,7 @@ export async function worldVocabulary(location) {
     throw new FileError(`${location}: the vocabulary of World models cannot be loaded: ${response.status}`, { kind: 'file', hint });
   }
   const bytes = new Uint8Array(await response.arrayBuffer());
-  // a server may have unpacked it on the way
+  // without the magic number of gzip, the server or the browser has already unpacked the file
   if (bytes[0] !== 0x1f || bytes[1] !== 0x8b) return bytes;
   const unpacked = new Blob([bytes]).stream().pipeThrough(new DecompressionStream('gzip'));
   return new Uint8Array(await new Response(unpacked).arrayBuffer());
@@ -55,7 +55,7 @@ export async function worldVocabulary(location) {
 
 export const isTrap = (error) => typeof WebAssembly !== 'undefined' && error instanceof WebAssembly.RuntimeError;
 
-/** Notes that the module stopped. Returns the error that all later calls get. */
+/** Records that the module stopped. Returns the error that all later calls throw. */
 export function breakDown(error) {
   const isMemory = /memory|allocat/i.test(error.message);
   const Class = isMemory ? MemoryError : WingbeatError;
@@ -64,7 +64,7 @@ export function breakDown(error) {
   return broken;
 }
 
-/** Turns what was thrown into an error of this package. `failure` is the first error of reading, which the module hides. */
+/** Converts a thrown value to an error of this package. `failure` is the first error of reading a file, which the module would hide. */
 export const thrown = (error, { failure, signal } = {}) => {
   if (isTrap(error)) return breakDown(error);
   if (signal?.aborted) return new AbortError();

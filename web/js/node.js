@@ -1,9 +1,9 @@
-// Modules of Node. Bundlers for browsers must not look for them, so their names are computed.
+// Modules of Node. Their names are computed, so that bundlers for browsers do not try to include them.
 
-/** Whether this is Node, Bun or Deno with Node's modules. */
+/** True in Node, in Bun, and in Deno with Node's modules. */
 export const isNode = typeof process !== 'undefined' && Boolean(process.versions?.node);
 
 export const nodeModule = (name) => import(/* webpackIgnore: true */ /* @vite-ignore */ `${'node'}:${name}`);
 
-/** Loads an npm package that need not be installed. */
+/** Loads an optional npm package. Rejects if it is not installed. */
 export const optionalPackage = (name) => import(/* webpackIgnore: true */ /* @vite-ignore */ `${name}`);

@@ -29,8 +29,8 @@ const store = async (results) => {
 const formatOf = (quant) => /^(i8rc|i8|i4|nf4|iq4_nl|iq4_xs|q\d_[01k])/.exec(quant ?? '')?.[1] ?? null;
 
 /**
- * Tests the GPU of this place, unless it was tested before. Returns null if it computes right, or if there is none; otherwise a text that says what is
- * wrong. Calls `onCase(done, total)` after each case, and once if no case has to run. An error that it throws ends the test.
+ * Tests the GPU, unless it was tested before. Returns null if the GPU computes right, or if no GPU is found, or a text that describes what is wrong.
+ * Calls `onCase(done, total)` after each case, and once if no case has to run. An error that `onCase` throws ends the test.
  */
 export async function wrong({ class: kernels = '', quant, signal, onCase } = {}) {
   const adapter = await globalThis.navigator?.gpu?.requestAdapter?.({ powerPreference: 'high-performance' }).catch(() => null);

@@ -4,10 +4,10 @@ import { Host } from './host.js';
 import { packed } from './errors.js';
 import { breakDown, isTrap } from './module.js';
 
-/** How many events of a text are sent before the reader has taken any. */
+/** The number of events of a request that are sent before the reader has taken any event. */
 const AHEAD = 64;
 
-/** Listens for traps of tasks that no call waits for: the scheduler of the module is one. */
+/** Listens for traps of tasks for which no call waits, such as the module's scheduler. Reports them as `fatal`. */
 function watch(port) {
   const hear = (event) => {
     const error = event.reason ?? event.error;

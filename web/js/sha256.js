@@ -1,4 +1,4 @@
-// SHA-256. `crypto.subtle` hashes only what is in memory as a whole; `Hasher` of the WebAssembly module takes pieces one after another.
+// SHA-256. `crypto.subtle` needs all bytes in memory at once; `Hasher` of the WebAssembly module takes the bytes in pieces.
 
 let Module = null;
 

@@ -38,12 +38,12 @@ export class States {
     return JSON.parse(await this.#call('states'));
   }
 
-  /** Returns the file of a state, which `wingbeat generate --state`, the server and other pages take. */
+  /** Returns the file of a state. `wingbeat generate --state`, the server and other pages can read it. */
   async export(name) {
     return new Blob([await this.#call('export_state', name)], { type: 'application/octet-stream' });
   }
 
-  /** Keeps the state in a file under a name. `file`: a Blob, an ArrayBuffer, bytes, an address, a file handle, or in Node a path. */
+  /** Loads the state in a file under a name. `file` is a Blob, an ArrayBuffer, bytes, an address, a file handle, or in Node a path. */
   async load(name, file) {
     return JSON.parse(await this.#call('import_state', name, await bytesOf(file)));
   }

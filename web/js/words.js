@@ -1,6 +1,6 @@
-// Errors of the library name its own items, options and programs. Here they get the names of this package.
+// Error texts of the library contain names of the library and its programs. This file replaces them by names of this package.
 
-/** Phrases of the library, and what they are called here. */
+/** Phrases of the library, and their replacements. */
 const PHRASES = [
   [/, run `wingbeat doctor`/g, ''],
   [/run `wingbeat doctor` and report its output/g, 'report what `wingbeat.check()` returns'],

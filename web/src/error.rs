@@ -4,12 +4,12 @@ use js_sys::{Error as JsError, Reflect};
 use wasm_bindgen::JsValue;
 use wingbeat::Error;
 
-/// Returns a JavaScript `Error`. Its message says where and what; `kind`, `field` and `hint` are properties.
+/// Returns a JavaScript `Error` with the properties `kind`, `field` and `hint`. The message begins with the place or the field.
 pub fn js(e: Error) -> JsValue {
     let place = e.place.as_deref().or(e.field.as_deref()).map(|place| format!("{place}: ")).unwrap_or_default();
     let error = JsError::new(&format!("{place}{}", e.message));
     let set = |name: &str, value: Option<&str>| {
-        // `set` fails for frozen objects only.
+        // `set` fails only for frozen objects, and this object is new.
         let _ = Reflect::set(&error, &name.into(), &value.map_or(JsValue::NULL, Into::into));
     };
     set("kind", Some(e.kind.name()));

@@ -64,7 +64,7 @@ fn completion(done: &Completion) -> Value {
     })
 }
 
-/// Returns the log-probabilities at one position. JSON has no infinity, so a token that cannot be drawn has -9999.
+/// Returns the log-probabilities at one position. JSON has no infinity, so an impossible token has -9999.
 fn position(model: &Model, at: &Logprobs) -> Value {
     let token = |id: u32, logprob: f32| {
         let bytes = model.vocab().map_or(&[] as &[u8], |vocab| vocab.token(id));

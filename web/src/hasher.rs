@@ -1,9 +1,9 @@
-//! SHA-256 for files that are too large for `crypto.subtle`, which wants them in memory as a whole.
+//! SHA-256 for files that are too large for `crypto.subtle`, which needs all bytes in memory at once.
 
 use sha2::{Digest, Sha256};
 use wasm_bindgen::prelude::*;
 
-/// A hash of bytes that arrive one after another.
+/// A hash of bytes that arrive in parts.
 #[wasm_bindgen]
 #[derive(Default)]
 pub struct Hasher(Sha256);

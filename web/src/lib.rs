@@ -119,7 +119,7 @@ impl Model {
         self.engine.state_bytes(NAMESPACE, name).map_err(js)
     }
 
-    /// Saves the state in a file's bytes under a name.
+    /// Loads the state in a file's bytes, and keeps it under a name. Returns the state's description as JSON.
     pub fn import_state(&self, name: &str, bytes: &[u8]) -> JsResult<String> {
         self.engine.import_state(NAMESPACE, name, bytes).map(|info| state(&info).to_string()).map_err(js)
     }
@@ -133,12 +133,12 @@ impl Model {
         self.engine.delete_state(NAMESPACE, name).map_err(js)
     }
 
-    /// Refuses new requests, and resolves when all others have ended.
+    /// Refuses new requests, and resolves when all earlier requests have ended.
     pub async fn drain(&self) {
         self.engine.drain_async().await;
     }
 
-    /// Returns the numbers of the engine as JSON.
+    /// Returns counters of the engine as JSON: slots, waiting requests, cache entries, bytes of memory.
     pub fn stats(&self) -> String {
         let stats = self.engine.stats();
         json!({
@@ -154,7 +154,7 @@ fn state(info: &wingbeat::engine::StateInfo) -> Value {
     json!({"name": info.name, "n_tokens": info.n_tokens, "bytes": info.bytes})
 }
 
-/// The events of a request. Dropping it (`free`) cancels the request.
+/// The events of a request. Dropping this object (`free`) cancels the request.
 #[wasm_bindgen]
 pub struct Generation {
     engine: Engine,
@@ -183,7 +183,7 @@ impl Generation {
         }
     }
 
-    /// The number of tokens of the prompt, as JSON.
+    /// Returns the number of tokens of the prompt, as JSON.
     pub fn n_tokens(&self) -> String {
         self.settings.clone()
     }

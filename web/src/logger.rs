@@ -22,7 +22,7 @@ impl Log for Console {
         };
         let console = Reflect::get(&js_sys::global(), &"console".into()).unwrap_or(JsValue::UNDEFINED);
         if let Some(write) = Reflect::get(&console, &method.into()).ok().and_then(|method| method.dyn_into::<Function>().ok()) {
-            // A console that throws has no other place to say so.
+            // An error is ignored: without a console, no message can report it.
             let _ = write.apply(&console, &Array::of1(&format!("wingbeat: {}", record.args()).into()));
         }
     }

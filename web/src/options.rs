@@ -27,7 +27,7 @@ pub struct LoadOptions {
     max_tokens: Option<usize>,
     /// The chat format. The model's own if missing.
     format: Option<String>,
-    /// Whether the prefix cache is used.
+    /// False turns the prefix cache off.
     prefix_cache: Option<bool>,
     /// The method that guesses the next tokens: `off`, `auto`, `ngram` or `forced`.
     speculate: Option<String>,
@@ -86,7 +86,10 @@ impl LoadOptions {
     }
 }
 
-/// Opens the GPU. `class` names a class of kernels, in place of those that suit it.
+/// Opens the first GPU. `class` selects the kernels: `groups` or `lanes`. `None` selects the kernels that suit the GPU.
+///
+/// # Errors
+/// `Usage` if `class` is unknown; `Device` if no GPU is found or the GPU cannot be opened.
 pub async fn open_gpu(class: Option<&str>, deterministic: bool) -> Result<gpu::Device> {
     let class = match class {
         None => None,

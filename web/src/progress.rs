@@ -7,12 +7,12 @@ use std::sync::Arc;
 use wasm_bindgen::JsValue;
 
 thread_local! {
-    /// The functions of loads that are under way, by number. The library wants callbacks that may move to another thread, which functions of JavaScript
-    /// may not.
+    /// The functions of running loads, by number. The library needs callbacks that can move to another thread, and JavaScript functions cannot, so
+    /// the callbacks have only the number.
     static FUNCTIONS: RefCell<BTreeMap<u64, Function>> = const { RefCell::new(BTreeMap::new()) };
 }
 
-/// The number of a function. The function is forgotten with the last clone.
+/// The number of a function. Dropping the last clone removes the function.
 #[derive(Clone)]
 pub struct Listener(Arc<Number>);
 

@@ -43,7 +43,7 @@ struct Asked {
     answer: Sender<Result<Vec<Vec<u8>>>>,
 }
 
-/// A file of a source. Values of JavaScript stay with one task; other code sends it requests.
+/// A file of a source. JavaScript values cannot move between threads, so one task keeps the source, and other code sends requests to this task.
 struct Asker {
     file: usize,
     requests: Sender<Asked>,

@@ -276,7 +276,7 @@ test('a schema allows no other properties, unless it says so', async () => {
   const found = await run(async () => {
     const schema = { type: 'object', properties: { n: { enum: [7] } }, required: ['n'] };
     const tools = [{ type: 'function', function: { name: 'count', parameters: schema } }];
-    // the prompt asks for another property, and the bias for what follows an open object: a comma
+    // the bias makes a comma likely, so the answer has a second property if the schema allows it
     const [comma] = await model.tokenize(',');
     const request = { messages: [{ role: 'user', content: 'light' }], max_tokens: 40, temperature: 0, logit_bias: { [comma]: 100 } };
     const format = (json_schema) => ({ ...request, response_format: { type: 'json_schema', json_schema } });

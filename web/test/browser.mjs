@@ -31,7 +31,7 @@ export const launchFirefox = () =>
     protocolTimeout: 600_000,
   });
 
-/** Opens a page in a storage of its own. Errors of the page end the test with `page.failures`. */
+/** Opens a page, in the storage of `context`. `page.failures` collects the errors of the page. */
 export async function open(browser, url, context = browser) {
   const page = await context.newPage();
   page.failures = [];

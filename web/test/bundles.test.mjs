@@ -11,7 +11,7 @@ import { root } from './models.mjs';
 import { serve } from './server.mjs';
 
 const web = join(root, 'web');
-/** The lines of the documentation, the end of the example, and the name of an error, which minifiers must not change. */
+/** The example of the documentation. SCRIPT adds lines that print the names of errors, which minifiers must not change. */
 const [, EXAMPLE] = /```js\n([\s\S]*?)```/.exec(readFileSync(join(root, 'docs/browser.md'), 'utf8'));
 const SCRIPT = `${EXAMPLE}
 const names = [];
@@ -81,7 +81,7 @@ test('esbuild', async () => {
   const names = { entryNames: '[name]-[hash]', chunkNames: '[name]-[hash]', assetNames: '[name]-[hash]' };
   const { metafile } = await build({ entryPoints: [join(folder, 'main.js')], bundle: true, minify: true, format: 'esm', splitting: true, outdir: join(out, 'assets'), metafile: true, logLevel: 'error', ...names });
   const entry = Object.entries(metafile.outputs).find(([, { entryPoint }]) => entryPoint)[0].split('/').pop();
-  // as docs/browser.md says: esbuild leaves files behind addresses alone, so they are copied beside
+  // esbuild does not copy files that are named by address, so docs/browser.md says to copy them beside the script
   for (const name of ['wingbeat_bg.wasm', 'world.vocab']) cpSync(join(folder, 'node_modules/wingbeat', name), join(out, 'assets', name));
   for (const name of ['small-world.safetensors', 'vocab.txt']) cpSync(join(folder, 'node_modules/wingbeat-tiny', name), join(out, 'assets', name));
   writeFileSync(join(out, 'index.html'), HTML(`./assets/${entry}`));

@@ -30,7 +30,7 @@ after(async () => {
   await server?.close();
 });
 
-/** Opens a page whose storage is empty, or is that of the last page. */
+/** Opens a page with empty storage, or with the storage of the previous page if `keep` is true. */
 const fresh = async (keep = false) => {
   if (!keep) {
     await context?.close();
@@ -126,7 +126,7 @@ test('a file with another hash than announced is refused and not kept', async ()
 test('a file that cannot be parsed is not kept, and the next load asks again', async () => {
   await fresh();
   const page = Buffer.from(`<!doctype html><title>Please log in</title>${'<p>text</p>'.repeat(100)}`);
-  // a server that calls its page a file, and one that says what it is
+  // one server sends a web page with the type of a file, another server declares the page as HTML
   for (const [type, want] of [[undefined, /small-world\.safetensors/], ['text/html; charset=utf-8', /the server sent a web page/]]) {
     server.fault = (_, path) => (path.endsWith('.safetensors') ? { instead: page, type } : {});
     const { error } = await load(files());
@@ -136,7 +136,7 @@ test('a file that cannot be parsed is not kept, and the next load asks again', a
     server.fault = null;
     assert.equal((await load(files())).hash, HASH);
     await load(files());
-    // the vocabulary was right, and stays
+    // the vocabulary is valid, so it stays in the cache
     const { n } = await wingbeatIn(async (wingbeat) => ({ n: await wingbeat.cache.remove(location.origin + '/tiny/small-world.safetensors') }));
     assert.equal(n, 1);
     assert.equal(server.log.filter(({ path }) => path.endsWith('vocab.txt')).length, 2, JSON.stringify(server.log));

@@ -90,7 +90,7 @@ test('free() ends a text that nobody reads', async () => {
   const found = await run(async () => {
     const model = await wingbeat.load(files, { device: 'cpu' });
     const answer = model.generate(endless);
-    // more events than are sent ahead
+    // long enough for more events than are sent ahead of the reader
     await new Promise((done) => setTimeout(done, 1000));
     await model.free();
     await model.free();

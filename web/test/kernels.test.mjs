@@ -1,5 +1,5 @@
-// Chromium's WGSL compiler takes every composed shader without a message. The texts are in the file WGSL_TEXTS, which the test
-// shaders::every_shader_fits_the_default_limits_and_translates writes.
+// Tests that Chromium's WGSL compiler accepts every composed shader without a message. The variable WGSL_TEXTS names the file of the shaders, which
+// the test shaders::every_shader_fits_the_default_limits_and_translates writes.
 
 import assert from 'node:assert/strict';
 import { readFileSync } from 'node:fs';

@@ -1,4 +1,4 @@
-// Places other than pages: a worker of the user, a service worker, a shared worker, Node with a GPU, Deno.
+// Tests the package outside of pages: in a worker of the user, a service worker, a shared worker, Node with a GPU, and Deno.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
@@ -29,7 +29,7 @@ const script = (from, files, options, tell) => `
     ${tell}({ error: error.name + ': ' + error.message + ' ' + error.hint });
   }`;
 
-/** The same in a function, for scripts that may not wait at their top. */
+/** Moves a script into an async function, for environments without `await` at the top of a script. */
 const inFunction = (text, tell) => {
   const [, first, rest] = /^\s*(import [^\n]*)\n([^]*)$/.exec(text);
   return `${first}\n${tell(`(async () => {${rest}})()`)}`;
@@ -101,7 +101,7 @@ test('a shared worker', async () => {
   expected(found, 'cpu');
 });
 
-/** Runs a script with a program, in a folder with the package. Returns what it printed as JSON. */
+/** Runs a script with a program, in a folder with the package. Returns the JSON value that the script printed. */
 const runWith = (program, args, text, environment = {}) => {
   const own = mkdtempSync(join(folder, 'run-'));
   mkdirSync(join(own, 'node_modules'));

@@ -24,7 +24,7 @@ const loads = async ({ isHardware, ...options }) => {
   const page = await open(browser, server.url, context);
   const found = await page.evaluate(async (options, isHardware) => {
     if (isHardware) {
-      // the software adapter of this browser says that it is a GPU
+      // makes the software adapter of this browser look like a GPU
       const info = { vendor: 'maker', architecture: 'chip', device: '', description: '', isFallbackAdapter: false, subgroupMinSize: 4, subgroupMaxSize: 4 };
       Object.defineProperty(GPUAdapter.prototype, 'info', { get: () => info });
       Object.defineProperty(GPUAdapter.prototype, 'isFallbackAdapter', { get: () => false });
@@ -92,7 +92,7 @@ test('a test of the GPU can be stopped', async () => {
 });
 
 test('a GPU that computes wrongly is refused; auto takes the CPU for a small model', async () => {
-  // naga's WGSL reads the wrong weights
+  // in a browser, shaders that naga rewrites compute wrong results, as a faulty GPU would
   const variables = { WINGBEAT_WGSL: 'naga' };
   const refused = await loads({ device: 'gpu', variables });
   assert.equal(refused.name, 'DeviceError', JSON.stringify(refused));

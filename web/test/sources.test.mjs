@@ -1,4 +1,4 @@
-// Where models come from: servers with faults, other origins, manifests, indexes, the hub, folders. All of it again without a network.
+// Sources of models: servers with faults, other origins, manifests, indexes, the hub, folders. Then the same sources without a network.
 
 import assert from 'node:assert/strict';
 import { after, afterEach, before, test } from 'node:test';
@@ -45,7 +45,7 @@ const shards = (() => {
 const manifest = json({ format: 'wingbeat-shards', version: 1, files: Object.entries(shards).map(([name, bytes]) => ({ name, bytes: bytes.length, sha256: sha256(bytes) })) });
 const sharded = (path) => (path.endsWith('.manifest.json') ? manifest : (shards[path.split('/').pop()] ?? null));
 
-/** The list of a repository in two pages, and its files. */
+/** A repository of the hub: the list of its files, and the files. */
 const repository = (path) => {
   const file = (path, bytes, isLarge) => ({ type: 'file', path, size: bytes.length, ...(isLarge ? { lfs: { oid: sha256(bytes), size: bytes.length } } : {}) });
   if (path.startsWith('/api/')) return json([file('model.safetensors', weights, true), file('vocab.txt', vocabulary), { type: 'directory', path: 'more' }]);
@@ -180,7 +180,7 @@ test('near ranges are joined, and at most six requests run at once', async () =>
   assert.ok(most <= 6, String(most));
 });
 
-/** Loads `source` twice: the second time without a server. */
+/** Loads `source` twice. The second time, the server fails, so the files must come from the cache. */
 const twice = async (source, options = {}) => {
   await fresh();
   const first = await load(source(server.url), options);

@@ -1,4 +1,4 @@
-// The texts of the package are those of the official implementations, in a worker and in the page, with all kernels.
+// The texts of the package must equal the texts of the official implementations, in a worker and in the page, with all kernels.
 
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';

@@ -1,4 +1,4 @@
-// The tiny model as files of a server, and how a page loads it on the CPU.
+// The tiny model as files of a server, and functions that load the model in a page, on the CPU.
 
 import { createHash } from 'node:crypto';
 import { readFileSync } from 'node:fs';

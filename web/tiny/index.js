@@ -1,4 +1,4 @@
-// The files of the tiny model, as a source for `wingbeat.load`. They have names, because bundlers rename the files behind the addresses.
+// The files of the tiny model, as a source for `wingbeat.load`. Each entry has a name, because bundlers rename the files at the addresses.
 
 export const files = [
   { name: 'small-world.safetensors', url: new URL('./small-world.safetensors', import.meta.url).href },

@@ -38,7 +38,7 @@ const worker = await build({
 });
 writeFileSync(join(out, 'worker-text.js'), `// The file worker.js with all that it imports, as a text.\nexport default ${JSON.stringify(worker.outputFiles[0].text)};\n`);
 
-// A module that optimisers have damaged is found here, and not by users.
+// Starts the module, so that a module that optimisers have damaged fails here and not at users.
 const { default: init, version: started } = await import(pathToFileURL(join(out, 'wingbeat.js')).href);
 await init({ module_or_path: readFileSync(join(out, 'wingbeat_bg.wasm')) });
 started();

@@ -123,8 +123,8 @@ impl Blocks {
 }
 
 impl InputMessage {
-    /// Adds the engine's messages of this message, number `from` of the body, to `all`. Each call and each result becomes a message of its own. Returns
-    /// the message's thought.
+    /// Converts this message, number `from` in the body, to messages of the engine, and appends these to `all`. Each call and each result becomes a
+    /// message of its own. Returns the thought, which is empty if the message has none.
     ///
     /// # Errors
     /// 400 if a block is not supported.
@@ -289,10 +289,10 @@ impl MessagesBody {
         self.tools.iter().flatten().enumerate().map(|(i, tool)| tool.tool(&format!("tools[{i}]"))).collect()
     }
 
-    /// Returns the choice of tools.
+    /// Returns the choice of tools, or `None` if the request has no `tool_choice`.
     ///
     /// # Errors
-    /// 400 if the name of the tool is missing.
+    /// 400 if the type is `tool` and the name is missing.
     pub fn tool_choice(&self) -> Answer<Option<ToolChoice>> {
         let Some(InputChoice { r#type, name, .. }) = &self.tool_choice else { return Ok(None) };
         Ok(Some(match (r#type, name) {
@@ -315,7 +315,7 @@ impl MessagesBody {
         self.thinking.map(|choice| if choice == ThinkingChoice::Disabled { Thinking::Off } else { Thinking::On })
     }
 
-    /// Returns the rules that the answer must follow.
+    /// Returns the rules that the answer must follow, or `None` if the request sets no format.
     pub fn rules(&self) -> Option<Rules> {
         let OutputFormat::JsonSchema { schema } = self.output_config.as_ref()?.format.as_ref()?;
         Some(Rules::Schema(schema.to_string()))

@@ -73,7 +73,7 @@ impl MessageLines {
         out.named(event["type"].as_str().unwrap_or_default(), &event);
     }
 
-    /// Ends the open block and begins a block. Does nothing if the open block is this block.
+    /// Ends the open block and begins `block`. Does nothing if `block` is already open.
     fn begin(&mut self, block: Open, content: impl FnOnce() -> AnswerBlock, out: &mut Out) {
         if self.open == Some(block) {
             return;
@@ -90,7 +90,7 @@ impl MessageLines {
         }
     }
 
-    /// Adds to the open block.
+    /// Sends an addition to the open block.
     fn add(&self, delta: BlockDelta, out: &mut Out) {
         Self::send(&MessageEvent::ContentBlockDelta { index: self.n_blocks.saturating_sub(1), delta }, out);
     }

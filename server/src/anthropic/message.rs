@@ -90,7 +90,7 @@ impl MessageUsage {
     }
 }
 
-/// The end of an answer: its reason, and the text of `stop_sequences` that ended the answer.
+/// Returns the reason why an answer ended, and the text of `stops` that ended the answer, if any.
 pub fn ending(engine: &Engine, done: &Completion, stops: &[String]) -> (StopReason, Option<String>) {
     let stop = stop_text(engine, done, stops);
     let reason = match done.finish_reason() {

@@ -84,7 +84,7 @@ impl Row {
     }
 }
 
-/// Returns the row of a field.
+/// Returns the row of a field in a dialect, or `None` if the table has no such row.
 fn row(at: Dialect, name: &str) -> Option<&'static Row> {
     static BY_NAME: LazyLock<BTreeMap<&'static str, Vec<&'static Row>>> = LazyLock::new(|| {
         let mut by_name = BTreeMap::<_, Vec<_>>::new();
@@ -143,10 +143,10 @@ impl Settled {
         self.warnings.push(format!("{}: {reason}; ignored", short(name, 40)));
     }
 
-    /// Gives the field `name` the engine's name. Returns false if a field of that name has the same value already.
+    /// Renames the field `name` to the engine's name `ours`. Returns false if the body also has the field `ours`, with the same value.
     ///
     /// # Errors
-    /// 400 if a field of that name has another value.
+    /// 400 if the body also has the field `ours`, with another value.
     fn rename(&mut self, fields: &mut Fields<'_>, name: &str, ours: &'static str) -> Answer<bool> {
         let (Some(before), Some(value)) = (fields.get(ours), fields.get(name)) else {
             fields.rename(name, ours);
@@ -162,7 +162,7 @@ impl Settled {
     }
 }
 
-/// Removes the fields that the engine does not read, and gives the others the engine's names.
+/// Removes the fields that the engine does not read, and renames the remaining fields to the engine's names.
 ///
 /// # Errors
 /// 400 with the name of a field that is not supported, or that disagrees with another name of the same field.

@@ -63,7 +63,7 @@ pub const ROWS: &[Row] = &[
     row("t_max_predict_ms", SETTINGS, Refused(&["0", "-1"], "set `max_tokens`")),
     row("n_indent", SETTINGS, Refused(&["0"], "write a `grammar`")),
     row("early_stopping", SETTINGS, Refused(&["false"], "leave the field out")),
-    // What the text may be.
+    // Rules for the text.
     row("grammar", SETTINGS, Done(STRING, "A GBNF grammar for the text")),
     row("guided_grammar", SETTINGS, Named("grammar")),
     row("grammar_string", SETTINGS, Named("grammar")),
@@ -234,7 +234,7 @@ pub const ROWS: &[Row] = &[
     row("prompt_cache_options", SETTINGS, SPEED),
     row("cache_control", MESSAGES, SPEED),
     row("keep_alive", EVERYWHERE, Harmless("the operator chooses when models are unloaded")),
-    // What the answer contains.
+    // The contents of the answer.
     row("stream_options", RESPONSES | LLAMA | MESSAGES, EXTRA),
     row("stream_interval", SETTINGS, SPEED),
     row("logprobs", RESPONSES | MESSAGES | LLAMA | OPTIONS, Refused(&["false", "0"], "use /v1/chat/completions or /v1/completions, or `n_probs` of /completion")),

@@ -25,7 +25,7 @@ const VALUES: [(&str, &str, Option<&str>); 8] = [
 /// The mean surprise at which mirostat aims in llama-server and Ollama, if a request turns mirostat on without a target.
 const MIROSTAT_TAU: &str = "5.0";
 
-/// Returns whether two values in JSON are equal. `1` and `1.0` are.
+/// Returns whether two values in JSON are equal. The number `1` equals `1.0`.
 pub fn same(a: &str, b: &str) -> bool {
     let number = |text: &str| text.parse::<f64>().ok();
     a == b || number(a).is_some_and(|a| number(b) == Some(a)) || compact(a) == compact(b)
@@ -87,7 +87,7 @@ pub fn combine(at: Dialect, fields: &mut Fields<'_>) -> Answer<()> {
         fields.take("max_tokens");
         fields.add("max_tokens", raw("-1")?);
     }
-    // `mirostat` is a version in llama-server and Ollama, and the target is in a field of its own. Here, it is the target.
+    // In llama-server and Ollama, `mirostat` is a version, and another field has the target. In this server, `mirostat` is the target.
     let tau = fields.take("mirostat_tau");
     let is_version = tau.is_some() || matches!(at, Dialect::Llama | Dialect::Options);
     if is_version && let Some(version) = fields.take("mirostat").filter(|version| *version != "null" && !same(version, "0")) {

@@ -29,7 +29,7 @@ pub struct Common {
     pub response_format: Option<ResponseFormat>,
 }
 
-/// Settings of the request that the last object of its answer repeats.
+/// Settings of a request that the last object of the answer repeats, because llama-server's clients expect them there.
 pub struct EchoedSettings {
     model: String,
     stops: Vec<String>,

@@ -52,13 +52,13 @@ impl Endpoint {
         Endpoint { body: Some((JSON, reference::<T>)), ..self }
     }
 
-    /// Sets that the request's body has the fields of both types.
+    /// Declares that the request's body has the fields of both types.
     pub fn takes_both<A: ToSchema, B: ToSchema>(self) -> Endpoint {
         let both: fn(&mut Schemas) -> Value = |all| json!({"allOf": [reference::<A>(all), reference::<B>(all)]});
         Endpoint { body: Some((JSON, both)), ..self }
     }
 
-    /// Sets that the request's body is a file.
+    /// Declares that the request's body is a file.
     pub fn takes_file(self) -> Endpoint {
         Endpoint { body: Some((BYTES, |_| json!({"type": "string", "format": "binary"}))), ..self }
     }

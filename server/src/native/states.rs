@@ -169,7 +169,7 @@ pub async fn download(Name(name): Name, at: OfModel) -> Answer {
     Ok(([(header::CONTENT_TYPE, BYTES), (header::CONTENT_DISPOSITION, &file)], content).into_response())
 }
 
-/// The most bytes that a file of a state may have in addition to the state: a header, and the ids of its tokens.
+/// The maximum number of bytes that a state's file may have beside the state: the header, and the ids of the tokens.
 const MAX_BESIDE: u64 = 16 << 20;
 
 pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answer<(StatusCode, Json<StateEntry>)> {
@@ -177,7 +177,8 @@ pub async fn upload(Name(name): Name, at: OfModel, request: HttpRequest) -> Answ
     // Many clients only look at the response once they have sent the body, so a wrong name is refused after the body was read.
     let checked = check_new_name(&name, "name");
     let room = if checked.is_ok() { app.states.room(&engine, &caller, &name).await? } else { app.options.max_body as u64 };
-    // No state of this model is larger, whatever number types the file has. So no more is read into memory, even if the quota is larger.
+    // No state of this model is larger than four slots, whatever number types the file has. So no more is read into memory, even if the quota is
+    // larger.
     let largest = 4 * engine.model().slot_bytes() + MAX_BESIDE;
     let (most, code) = if largest < room { (largest, "body_too_large") } else { (room, "quota_exceeded") };
     let body = read_at_most(request, most.min(usize::MAX as u64) as usize, code, &app).await?;

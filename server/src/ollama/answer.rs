@@ -88,7 +88,7 @@ impl ObjectHead {
     }
 }
 
-/// The part of an answer that one object has.
+/// The part of an answer that one object contains: the whole answer, or a piece of a stream.
 #[derive(Default)]
 pub struct ObjectPart {
     pub text: String,

@@ -6,7 +6,7 @@ use axum::extract::Request;
 use axum::http::StatusCode;
 use wingbeat::error::Error;
 
-/// The most bytes that are read of a refused body.
+/// The maximum number of bytes that are drained from a refused body.
 const MAX_REFUSED: usize = 64 << 10;
 
 /// Refuses a request that would change the models.

@@ -81,7 +81,7 @@ impl Head {
         Head { id: new_id(prefix), object, created: now(), model: ticket.model.name.clone(), system_fingerprint, warnings }
     }
 
-    /// Returns this head, and keeps it without its warnings.
+    /// Returns this head, and removes the warnings from `self`, so that only the first chunk of a stream has them.
     pub fn with_warnings_once(&mut self) -> Head {
         let without = Head { warnings: Vec::new(), ..self.clone() };
         std::mem::replace(self, without)

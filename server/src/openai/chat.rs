@@ -245,7 +245,7 @@ pub struct FunctionDelta {
     arguments: String,
 }
 
-/// One choice of a streamed answer: what has been sent, and what waits to be sent.
+/// The progress of one choice of a streamed answer.
 #[derive(Default)]
 struct ChoiceProgress {
     has_begun: bool,

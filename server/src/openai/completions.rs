@@ -120,6 +120,9 @@ fn check_fits(n_prompts: usize, n: usize, engine: &Engine) -> Answer<()> {
 }
 
 /// Returns the input with which RWKV-7 G1 writes the text between `prompt` and `suffix`.
+///
+/// # Errors
+/// 400 if `prompt` has token ids.
 fn between(prompt: Input, suffix: &str) -> Answer<Input> {
     match prompt {
         Input::Text(prefix) => Ok(Input::Text(wingbeat::chat::fill_prompt(&prefix, suffix))),
@@ -180,7 +183,7 @@ impl Table {
         entries.top_logprobs.push(at.map(|at| at.top.iter().map(likely).collect()));
     }
 
-    /// Returns the entries of a whole text. No token begins beyond the end of `text`: the tokens of a stop text are not in it.
+    /// Returns the entries of a whole text. Tokens of a stop text are not in `text`, so their position becomes the end of `text`.
     fn within(mut self, text: &str) -> TextLogprobs {
         let end = text.chars().count();
         self.entries.text_offset.iter_mut().for_each(|at| *at = end.min(*at));

@@ -99,7 +99,7 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }))
 }
 
-/// The texts whose vectors a request wants, and how.
+/// The texts to convert to vectors, and the options of the vectors.
 pub struct Wanted<'a> {
     pub model: Option<&'a str>,
     /// The texts, each with its path in the body.
@@ -163,7 +163,7 @@ fn shortened(mut vector: Vec<f32>, n: usize) -> Vec<f32> {
     vector
 }
 
-/// Returns the inputs.
+/// Checks the number of inputs and their token ids. Returns the inputs.
 ///
 /// # Errors
 /// 400 if there are too few or too many inputs, or if the model does not know a token id.

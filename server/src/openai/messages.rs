@@ -166,7 +166,7 @@ pub fn read(messages: &[WireMessage], has_earlier: bool) -> Answer<Vec<Message>>
     Ok(in_call_order(linked(messages), has_earlier, "messages", "tool_call_id")?)
 }
 
-/// Converts messages to the engine's messages, as they are written.
+/// Converts messages to the engine's messages, in the order in which the client sent them.
 pub fn linked(messages: &[WireMessage]) -> Vec<LinkedMessage> {
     let mut all = Vec::new();
     for (i, WireMessage { role, content, reasoning_content, tool_calls, function_call, tool_call_id }) in messages.iter().enumerate() {
@@ -201,7 +201,7 @@ pub fn linked(messages: &[WireMessage]) -> Vec<LinkedMessage> {
     all
 }
 
-/// Returns the arguments of a call as text.
+/// Returns the arguments of a call as JSON text. Missing arguments are an empty object.
 pub fn arguments(json: &Value) -> String {
     match json {
         Value::String(text) => text.clone(),

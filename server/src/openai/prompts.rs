@@ -80,12 +80,12 @@ impl<'de> Deserialize<'de> for Item {
                 Ok(Item::All(found))
             }
         }
-        // A value of another type is wrong, too.
+        // A value of any other type is an error, because the visitor accepts only strings, numbers and arrays.
         from.deserialize_any(Items)
     }
 }
 
-/// Returns the ids of a list within a list.
+/// Returns the token ids of a list within a list. An empty list arrives as `Texts`, because no item shows its type.
 fn tokens<E: serde::de::Error>(list: Prompts) -> Result<Vec<u32>, E> {
     match list {
         Prompts::Tokens(tokens) => Ok(tokens),

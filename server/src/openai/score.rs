@@ -104,7 +104,8 @@ pub async fn create(State(app): State<Arc<App>>, Extension(caller): Extension<Ca
     }))
 }
 
-/// Scores the pairs with a reranker. Each query is one request of the engine.
+/// Scores the pairs with a reranker. Each query is one request of the engine. Returns the name of the model, the scores in the order of the pairs,
+/// and the number of prompt tokens.
 async fn ranked(
     app: &Arc<App>,
     model: &Arc<Hosted>,
@@ -133,7 +134,7 @@ async fn ranked(
     Ok((model.name.clone(), scores, n_tokens))
 }
 
-/// Scores the pairs by the cosines of their vectors.
+/// Scores the pairs by the cosines of their vectors. Returns the same three values as [`ranked`].
 async fn cosines(
     app: &Arc<App>,
     caller: &Caller,

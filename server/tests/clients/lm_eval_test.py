@@ -1,4 +1,4 @@
-"""lm-evaluation-harness (`local-completions`) against a server: its log-likelihoods must be those of `wingbeat score`."""
+"""lm-evaluation-harness (`local-completions`) against a server: its log-likelihoods must equal the results of `wingbeat score`."""
 
 import json
 import logging
@@ -48,7 +48,7 @@ def score(text):
 
 
 def likelihood(context, continuation):
-    """Returns the log-likelihood of the continuation's tokens. The tokens of both texts are joined, as the harness does it."""
+    """Returns the log-likelihood of the continuation's tokens. Both texts are tokenized together, as in the harness."""
     return sum(score(context + continuation)[len(score(context)) :])
 
 

@@ -1,8 +1,8 @@
-"""What one caller can do to another: slow grammars, slots that are never given back, large and unfinished bodies, slow uploads, idle connections.
+"""Attacks of one caller on another: slow grammars, slots that are never freed, large and unfinished bodies, slow uploads, idle connections.
 
 usage: attacks.py [--seconds 5] [--full] [CHECK…]
 
-Each check prints the numbers of the other caller. The bounds are in docs/safety.md, with room for a busy machine.
+Each check prints the times of the other caller. The bounds are in docs/safety.md, with a margin for a busy machine.
 """
 
 import argparse
@@ -25,7 +25,7 @@ QUICK = {"prompt": "In the beginning", "max_tokens": 64, "ignore_eos": True, "se
 
 
 def keyed(*flags):
-    """Returns a server with two keys, and the folder that has them."""
+    """Returns a server with two keys, and the temporary folder that contains the file of keys."""
     held = folder()
     keys = pathlib.Path(held.name) / "keys"
     keys.write_text("ada key-of-ada-0123456789\nbob key-of-bob-0123456789\n")
@@ -59,7 +59,7 @@ def slow_grammars():
         alone = statistics.median(seconds(lambda: quick(at)) for _ in range(9))
 
         def attack(i):
-            # The answer does not matter, nor does the end of the connection when the server ends.
+            # The answer is not used. The connection may break when the server ends.
             try:
                 at.post("/v1/completions", {"prompt": "a", "max_tokens": 1000, "grammar": grammar, "seed": i}, headers=ADA)
             except OSError:
@@ -79,7 +79,7 @@ def slow_grammars():
 
 
 def bytes_left_behind():
-    """A byte after the body, and then the end of the connection."""
+    """Connections end after a byte that follows the body: their requests must end, too."""
     with Server("--slots", "4") as at:
         body = json.dumps({"prompt": "a", "max_tokens": -1, "ignore_eos": True}).encode()
         head = f"POST /v1/completions HTTP/1.1\r\nhost: localhost\r\ncontent-length: {len(body)}\r\n\r\n"
@@ -94,7 +94,7 @@ def bytes_left_behind():
 
 
 def held_slots():
-    """Streams without an end in all slots, half of them unread."""
+    """One caller fills all slots with endless streams, and reads only half of the streams."""
     at, held = keyed()
     with held, at:
         alone = statistics.median(seconds(lambda: quick(at)) for _ in range(9))
@@ -120,7 +120,7 @@ def held_slots():
 
 
 def peak(at):
-    """Returns the most resident memory so far, in MiB."""
+    """Returns the peak of resident memory, in MiB."""
     return int(pathlib.Path(f"/proc/{at.process.pid}/status").read_text().split("VmHWM:")[1].split()[0]) / 1024
 
 
@@ -144,7 +144,7 @@ class Beside:
 
 
 def unfinished_bodies():
-    """Bodies of 15 MiB of which the last byte never comes."""
+    """One caller sends bodies of 15 MiB without their last byte."""
     at, held = keyed("--read-timeout", "60")
     with held, at:
         idle, n = at.rss(), 60 if FULL else 24
@@ -164,7 +164,7 @@ def unfinished_bodies():
 
 
 def large_lists():
-    """Lists of token ids of 16 MiB, which one caller sends at once."""
+    """One caller sends many lists of token ids at the same time, of 16 MiB each."""
     at, held = keyed()
     with held, at:
         idle, n = at.rss(), 64 if FULL else 12
@@ -191,7 +191,7 @@ def large_lists():
 
 
 def idle_connections():
-    """Connections without a key in all places."""
+    """Idle connections without a key take all places for connections."""
     at, held = keyed()
     with held, at:
         connections = [socket.create_connection((at.host, at.port), timeout=30) for _ in range(1024)]
@@ -202,7 +202,7 @@ def idle_connections():
 
 
 def large_tokenizations():
-    """4 MiB of characters that the vocabulary has only as bytes."""
+    """Tokenizes 4 MiB of characters, each of which becomes four tokens, one per byte."""
     with Server("--slots", "2") as at:
         idle = at.rss()
         answer = at.post("/tokenize", {"content": "\U0001f600" * (1 << 20), "with_pieces": True})
@@ -212,7 +212,7 @@ def large_tokenizations():
 
 
 def slow_uploads():
-    """Three uploads that never come."""
+    """Three uploads announce a file and never send it: another upload must not wait for them."""
     with Server("--slots", "2") as at:
         equal(at.post("/v1/states", {"action": "save", "name": "good", "prompt": "a"}).status, 200, "save")
         state = at.get("/v1/states/good/content").body

@@ -22,7 +22,7 @@ WORDS = "Speak to me of the waters and of the dry land, of the beasts of the fie
 
 
 def turn(url, messages, more):
-    """Sends the messages. Returns the text, the milliseconds to the first token, the tokens of the prompt and those that were reused."""
+    """Sends the messages. Returns the text, the milliseconds to the first token, and the numbers of prompt tokens and reused tokens."""
     place = urllib.parse.urlsplit(url)
     connection = http.client.HTTPConnection(place.hostname, place.port, timeout=600)
     body = {"messages": messages, "max_tokens": 16, "seed": 1, "temperature": 0, "stream": True, "stream_options": {"include_usage": True}, **more}
@@ -56,7 +56,7 @@ def talk(url, n_turns, more):
 
 
 def edits(url, messages, more):
-    """Changes one question of the conversation and asks again. Returns, for the last question and for one in the middle, the result of `turn`."""
+    """Changes one question of the conversation and asks again. Returns the result of `turn`, for the last question and for a middle question."""
     results = {}
     for place, at in (("the last question", len(messages) - 2), ("a question in the middle", len(messages) // 4 * 2)):
         changed = [*messages[:at], {"role": "user", "content": "Tell me of the stars. " + WORDS}, *messages[at + 1 :]]
@@ -123,7 +123,7 @@ def check(series):
     for number, (a, b) in enumerate(zip(cached, fresh), 1):
         equal(a[0], b[0], f"text of turn {number} with and without the cache")
         equal(b[3], 0, f"reused tokens of turn {number} without the cache")
-        # The prompt of the turn before, and its answer but the last token.
+        # The cache has the prompt of the previous turn, and the answer without its last token.
         least = cached[number - 2][2] if number > 1 else 0
         assert a[3] >= least, f"reused tokens of turn {number}: expected at least the {least} tokens of the prompt before, found {a[3]} of {a[2]}"
     half = len(cached) // 2

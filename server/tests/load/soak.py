@@ -1,4 +1,4 @@
-"""A soak: 64 clients of four keys for an hour, while the server is ended by SIGTERM and by kill -9. Ends with every text and every kept state checked.
+"""A soak: 64 clients of four keys for an hour, while SIGTERM and kill -9 end the server. Checks every text and every kept state.
 
 usage: soak.py [--hours 1 | --seconds N] [--clients 64] [--out target/soak]
 
@@ -35,7 +35,7 @@ SPARE_HANDLES = 6
 MOST_GROWTH = 5
 
 
-# What also a short soak must have done.
+# Counters that must not be zero, even after a short soak.
 WANTED = [
     "chat answers", "chat streams", "long streams", "grammar answers", "schema answers", "states saved", "states uploaded", "states continued", "responses", "sessions",
     "disconnects", "slow readers", "unread streams", "malformed bodies", "oversized bodies", "kept states checked",
@@ -43,7 +43,7 @@ WANTED = [
 
 
 class Soaked(Server):
-    """A server whose log does not fill the memory of a long run: `lines` has the last lines, `panics` those that must not occur."""
+    """A server whose log does not fill the memory of a long run: `lines` has the last 20,000 lines, `panics` the lines about panics."""
 
     def _read(self):
         self.lines, self.panics = collections.deque(maxlen=20_000), []
@@ -85,7 +85,7 @@ class Soak:
         self.sampler.pid.value = self.served.process.pid
 
     def end_server(self, how):
-        """Ends the server and checks exit code, time and log."""
+        """Ends the server with the signal `how`, and checks the exit code, the time and the log."""
         began = time.monotonic()
         code, took = self.served.stop(how), time.monotonic() - began
         self.sampler.pid.value = 0
@@ -127,7 +127,7 @@ class Soak:
 
     def times(self):
         """Returns the times of the restarts, half of them in the first quarter of the run and half in the last."""
-        # An end by SIGTERM takes up to 8 s with these clients, so 20 s are between two restarts.
+        # With these clients, the server takes up to 8 s to end after SIGTERM, so at least 20 s are between two restarts.
         half, quarter = max(1, min(6, int(self.seconds / 80))), self.seconds / 4
         first = [quarter * (i + 1) / half for i in range(half)]
         return [*first, *(self.seconds - quarter * (i + 1) / half for i in reversed(range(half)))]
@@ -150,7 +150,7 @@ class Soak:
         self.clients.finish()
         self.idle["at the end"] = self.check_idle("the soak")
         self.clients.ask_all()
-        # A last kill, without load, and a last end.
+        # The server is killed once more, without load, and then ended in order.
         self.restart(signal.SIGKILL, checked=False)
         self.clients.check_kept()
         self.end_server(signal.SIGTERM)
@@ -164,7 +164,7 @@ class Soak:
             assert self.clients.n_failed < 1000, "the soak ends after 1000 failures"
 
     def report(self, stretch):
-        """Prints what happened, writes the files, and records a memory that grows."""
+        """Prints a summary, writes the files of --out, and records a failure if the memory grew too much."""
         samples, clients = self.sampler.end(), self.clients
         health = sorted(s["health_ms"] for s in samples if s.get("health") == 200)
         assert health, f"samples: expected a server that answers /health, found none; {clients.failures[:1]}"

@@ -1,4 +1,4 @@
-"""What the clients of the soak ask, what they must receive, and which states the server has acknowledged."""
+"""The questions of the soak's clients, the answers that they must receive, and the states that the server has acknowledged."""
 
 import collections
 import hashlib
@@ -30,7 +30,7 @@ def user(text):
 
 
 def questions():
-    """Returns path and body of each question that a client may ask, by kind and number."""
+    """Returns a path and a body for each question, by kind and number."""
     asked = {}
     for i in range(12):
         asked["chat", i] = CHAT, {"messages": user(PROMPTS[i % 6]), "seed": i, "temperature": 1.2, "max_tokens": 8 + 4 * (i % 5), "ignore_eos": True}
@@ -45,7 +45,7 @@ def questions():
 
 
 QUESTIONS = questions()
-# How a state comes into being: its prompt, an answer, or an answer that continues from a state. And from which question or prompt.
+# The origins of states: after a prompt, after an answer, or after an answer that continues from a state; and the number of the prompt or question.
 LINEAGES = [(how, i) for how in ("prompt", "answer", "chain") for i in range(4)]
 
 
@@ -84,7 +84,7 @@ def tensors(file):
 
 
 def lines(response, begun):
-    """Yields the lines of a response, whose first bytes were read before."""
+    """Yields the lines of a response. `begun` has the bytes that were already read."""
     while True:
         *whole, begun = begun.split(b"\n")
         yield from whole
@@ -95,7 +95,7 @@ def lines(response, begun):
 
 
 class Wrong(AssertionError):
-    """A deviation. `expected` and `found` are texts."""
+    """A wrong result of the server. `expected` and `found` are texts."""
 
     def __init__(self, what, expected, found):
         self.what, self.expected, self.found = what, str(expected)[:2000], str(found)[:2000]
@@ -111,21 +111,21 @@ class Skipped(Exception):
 
 
 class Kept:
-    """An acknowledged state or response. `lineages` says how it came into being; it has two if an overwriting was disturbed, and none if a text was cut.
+    """An acknowledged state or response. `lineages` has its origin, or two origins if a restart disturbed an overwriting.
 
-    Then `text` is its first continuation, which later ones must equal."""
+    It is empty if the text of the state was cut. Then `text` is the first continuation, which later continuations must equal."""
 
     def __init__(self, kind, name, *lineages):
         self.kind, self.name, self.lineages, self.text = kind, name, set(lineages), None
 
 
 class Asks:
-    """Requests to the server of the moment, the texts that it must answer, and the books of the run."""
+    """Sends requests to the current server, knows the right texts, and counts what happens in the run."""
 
     def __init__(self, began):
-        # The address is the same for all servers of a soak.
+        # `served` is the current server. All servers of a soak have the same address.
         self.served, self.began = None, began
-        # An even epoch has a server that answers; an odd one begins before a signal and ends when the next server answers.
+        # In an even epoch, a server answers. An odd epoch begins before a signal and ends when the next server answers.
         self.epoch = 0
         self.lock, self.busy, self.ended = threading.Lock(), 0, False
         self.open, self.closing = threading.Event(), threading.Event()
@@ -158,7 +158,7 @@ class Asks:
             return f"{what}-{self.n_names}"
 
     def take(self, key, rng, kind=None):
-        """Removes a kept state from the books, so that no other client touches it, and returns it, or None."""
+        """Takes a state out of `kept`, so that no other client uses it. Returns the state, or `None` if the key has no state of this kind."""
         with self.lock:
             names = [name for name, one in self.kept[key].items() if kind in (None, one.kind)]
             return self.kept[key].pop(rng.choice(names)) if names else None
@@ -168,7 +168,7 @@ class Asks:
             self.kept[key][one.name] = one
 
     def ask(self, key, method, path, body=None, status=200):
-        """Sends a request and returns the answer, whose `epoch` is that of the sending."""
+        """Sends a request and returns the answer. The answer's `epoch` is the epoch in which the request was sent."""
         epoch = self.epoch
         try:
             answer = self.served.request(method, path, body, headers={"authorization": f"Bearer {KEYS[key]}"}, timeout=60)
@@ -197,7 +197,7 @@ class Asks:
             raise Skipped(False)
 
     def same(self, what, found, allowed, epoch):
-        """Compares a text. Returns False if it was cut because the server ended."""
+        """Compares a text with the allowed texts. Returns False if the end of the server cut the text."""
         if found in allowed:
             return True
         if self.disturbed(epoch) and any(text.startswith(found) for text in allowed):
@@ -230,7 +230,7 @@ class Asks:
         return connection, response, epoch
 
     def read_stream(self, kind, i, response, epoch, begun=b""):
-        """Reads a stream to its end and compares its text. `begun` is what was read before."""
+        """Reads a stream to its end and compares its text. `begun` has the bytes that were already read."""
         text, last, n = "", "", 0
         try:
             for line in lines(response, begun):
@@ -284,7 +284,7 @@ class Asks:
         return {"input": "more", "previous_response_id": name, "seed": 5, "max_output_tokens": 16, "store": False}
 
     def make(self, key, name, lineage):
-        """Saves a state and returns it once it is acknowledged."""
+        """Saves a state, waits for the acknowledgement, and returns the state."""
         how, i = lineage
         if how == "prompt":
             self.ask(key, "POST", "/v1/states", {"action": "save", "name": name, "prompt": PROMPTS[i]})
@@ -312,7 +312,7 @@ class Asks:
         return Kept("states", name, *([lineage] if whole else []))
 
     def drop(self, key, name):
-        """Deletes a state that may not exist, or tries to."""
+        """Tries to delete a state that may not exist. Ignores errors."""
         try:
             self.served.request("DELETE", f"/v1/states/{name}", headers={"authorization": f"Bearer {KEYS[key]}"}, timeout=60)
         except (OSError, http.client.HTTPException):
@@ -346,7 +346,7 @@ class Asks:
         return True
 
     def check_kept(self):
-        """Loads every acknowledged state and response. No client may be at work. A state that no client knows must load, too; it is deleted then."""
+        """Loads every acknowledged state and response. No client may run. A state that no client knows must load, too; it is then deleted."""
         for key in range(len(KEYS)):
             for one in list(self.kept[key].values()):
                 try:

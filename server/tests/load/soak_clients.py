@@ -9,7 +9,7 @@ import time
 
 from soak_asks import CHAT, KEYS, LINEAGES, MAX_BODY, PROMPTS, QUESTIONS, RESPONSES, TEXT, Asks, Kept, Skipped, Wrong, check_rules, tensors, text_of
 
-# States and responses that a key keeps at most, about.
+# A key keeps about this many states and responses at most.
 MOST_KEPT = 32
 WRONG = [
     b"", b"{", b"null", b"[1]", b'"text"', b"\xff\xfe\x00", b'{"messages": 1, "prompt": {}, "input": 1, "content": 1}', b"[" * 5000, b'{"a":' * 5000,
@@ -68,7 +68,7 @@ class Clients(Asks):
         try:
             is_kept = action(one) or reads
         except Skipped as e:
-            # After a disturbed change nobody knows the state.
+            # After a disturbed change, the content of the state is unknown.
             if reads or not e.disturbed:
                 self.keep(key, one)
             raise
@@ -119,7 +119,7 @@ class Clients(Asks):
                 self.count("states overwritten")
             except Skipped as e:
                 if e.disturbed:
-                    # The state is the old or the new one, or that of a cut text.
+                    # The name now has the old state, the new state, or the state of a cut text.
                     one.lineages, one.text = {*one.lineages, lineage} if one.lineages and lineage[0] == "prompt" else set(), None
                     self.keep(key, one)
                 raise
@@ -155,7 +155,7 @@ class Clients(Asks):
         return f"{method} {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: Bearer {KEYS[key]}\r\nContent-Length: {n}\r\n\r\n".encode()
 
     def leaves(self, key, rng):
-        """Leaves in the middle: of the header, of the body, of the answer."""
+        """Closes the connection in the middle of the header, the body or the answer."""
         path, body = QUESTIONS[rng.choice(["chat", "chat", "schema", "long"]), rng.randrange(4)]
         body = json.dumps({**body, "stream": rng.random() < 0.7}).encode()
         sent, whole = self.head(key, "POST", path, len(body)) + body, rng.random() < 0.7
@@ -168,7 +168,7 @@ class Clients(Asks):
             except OSError:
                 pass
             if rng.random() < 0.5:
-                # A reset in place of an orderly end.
+                # Resets the connection instead of closing it in order.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.count("disconnects")
 
@@ -197,7 +197,7 @@ class Clients(Asks):
         self.count("unread streams")
 
     def idles(self, key, rng):
-        """Opens a connection without a request, or with an upload that never comes."""
+        """Opens a connection, and sends nothing, a part of a header, or only the beginning of an upload."""
         sent = rng.choice([b"", b"GET /hea", self.head(key, "PUT", f"/v1/states/{self.new_name('never')}/content", 100_000) + b"abc"])
         with self.connect("an idle connection") as connection:
             try:
@@ -264,7 +264,7 @@ class Clients(Asks):
         self.open.set()
 
     def halt(self):
-        """Lets no client begin an action, and waits for the ends of those that have begun."""
+        """Lets no client begin an action, and waits until all running actions have ended."""
         with self.lock:
             self.open.clear()
         self.closing.set()

@@ -1,4 +1,4 @@
-"""Samples of the soak's server, taken by a process of its own, so that the clients' threads do not delay the clock, and their picture.
+"""Takes samples of the soak's server and draws them. A separate process takes the samples, so that the clients' threads do not delay them.
 
 usage: soak_samples.py FOLDER      draws FOLDER/soak.svg again
 """
@@ -44,7 +44,7 @@ def fetch(port, path, key=None):
 
 
 def sample(pid, port, key):
-    """Returns a sample of the server. What a server that starts or ends does not answer is missing."""
+    """Returns a sample of the server. While the server starts or ends, the sample has no values of unanswered requests."""
     one = {}
     try:
         one.update(look(pid))
@@ -59,7 +59,7 @@ def sample(pid, port, key):
 
 
 class Sampler:
-    """Writes a sample per second to a file of JSON lines. `pid` is the server of the moment, 0 while none runs."""
+    """Writes a sample per second to a file of JSON lines. `pid` is the process of the current server, or 0 while no server runs."""
 
     def __init__(self, path, port, key, began):
         self.path, self.port, self.key, self.began = path, port, key, began
@@ -111,7 +111,7 @@ def growth(samples, begin, end):
 
 WIDTH, LEFT, RIGHT, TOP, PANEL, GAP = 960, 76, 24, 96, 150, 54
 BLUE, ORANGE, GREEN = "#0072b2", "#d55e00", "#00805c"
-# Title, unit, a logarithmic axis, and the lines: field, name, colour, and the value that stands for several samples.
+# Title, unit, whether the axis is logarithmic, and the lines: field, name, colour, and the function that combines the samples of one pixel.
 PANELS = [
     ("Resident memory", "MiB", False, [("rss_mib", "memory", BLUE, statistics.fmean)]),
     ("Open handles and threads", "number", False, [("handles", "handles", BLUE, statistics.fmean), ("threads", "threads", ORANGE, statistics.fmean)]),
@@ -128,7 +128,7 @@ def steps(top, n):
 
 
 def picture(samples, summary):
-    """Returns an SVG of four panels over one axis of time. `summary` has `title`, `restarts` and `stretch`."""
+    """Returns an SVG of four panels with a common time axis. `summary` has `title`, `restarts` and `stretch`."""
     longest = max(samples[-1]["t"], 1, *(restart["t"] for restart in summary["restarts"]))
     height = TOP + len(PANELS) * (PANEL + GAP) + 8
 

@@ -22,7 +22,7 @@ MAX_BODY = 100_000
 # Different questions, so that prompts have different lengths and share beginnings.
 ASKED = ["light", "In the beginning God created the heaven and the earth.", "In the beginning was the Word, " * 6, "Who?"]
 N_SEEDS = 12
-# The answer to a wrong body, and the statuses that a client may see.
+# Bodies that the server must refuse.
 WRONG = [
     b"", b"{", b"null", b"[1]", b'"text"', b"\xff\xfe\x00", b'{"messages": 1}', b'{"messages": [{"role": "user", "content": 5}]}', b'{"messages": []}',
     b'{"messages": [{"role": "user", "content": "a"}], "max_tokens": -5}', b'{"messages": [{"role": "user", "content": "a"}], "temperature": 1e999}',
@@ -81,7 +81,7 @@ class Storm:
         self.count("streams")
 
     def leave(self, rng):
-        """Leaves in the middle: of the header, of the body, of the answer."""
+        """Closes the connection in the middle of the header, the body or the answer."""
         body = json.dumps({**question(rng.randrange(N_SEEDS)), "stream": rng.random() < 0.7, "max_tokens": 2000}).encode()
         head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: {self.served.host}:{self.served.port}\r\nContent-Length: {len(body)}\r\n\r\n".encode()
         sent = head + body
@@ -96,7 +96,7 @@ class Storm:
                 except TimeoutError:
                     pass
             if rng.random() < 0.3:
-                # A reset in place of an orderly end.
+                # Resets the connection instead of closing it in order.
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\1\0\0\0\0\0\0\0")
         self.count("disconnects")
 
@@ -135,7 +135,7 @@ class Storm:
         assert not any(thread.is_alive() for thread in clients), "clients: expected all to end within 120 s after the storm, found some waiting"
 
     def throughput(self, n_clients, seconds):
-        """Returns the tokens per second of clients that only ask."""
+        """Returns the tokens per second of `n_clients` clients that only send questions."""
         tokens, end, began = collections.Counter(), time.monotonic() + seconds, time.monotonic()
 
         def ask(number):

@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { after, before, test } from 'node:test';
 import { start } from './mock.mjs';
 
-// npm packages are outside of the repository; tools/test-page.sh installs them
+// tools/test-page.sh installs the npm packages outside of the repository
 const packages = createRequire(join(process.env.WINGBEAT_NPM ?? process.cwd(), 'package.json'));
 const { chromium } = packages('playwright-core');
 export const axe = packages.resolve('axe-core/axe.min.js');
@@ -36,7 +36,7 @@ export const launch = async () => {
     const problems = [];
     page.on('pageerror', (error) => problems.push(String(error)));
     page.on('console', (message) => {
-      // a failed request is also logged; tests of errors expect them
+      // the browser also logs failed requests, which tests of errors cause on purpose
       if (message.type() === 'error' && !/Failed to load resource/.test(message.text())) problems.push(message.text());
     });
     const url = real || server.url;
@@ -90,7 +90,7 @@ export const ended = async (page) => {
   return page.locator('article.assistant').last();
 };
 
-/** Chooses an action in the menu of a message or of a row of the list. */
+/** Chooses an action in the menu of `part`: a message, or a row of the list. */
 export const act = async (page, part, action) => {
   await part.hover();
   await part.locator('[aria-haspopup=menu]').click();

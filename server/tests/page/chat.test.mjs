@@ -11,7 +11,7 @@ const place = (page, role) => page.locator(`article.${role} .place`).last();
 check('an answer streams, and its numbers are shown', {}, async ({ page }) => {
   const answer = await ask(page, 'light');
   assert.notEqual((await answer.locator('.body').last().innerText()).trim(), '');
-  // the plot of a short answer would show chance only
+  // a short answer has no plot, which would show mostly noise
   assert.match(await page.locator('#speed').textContent(), /^[\d.]+ tokens\/s on average\d+ tokens?$/);
   assert.equal(await page.locator('#speed svg').count(), 0);
   assert.equal(await page.locator('h1').innerText(), 'light');
@@ -81,7 +81,7 @@ check('regenerate and edit make branches, which controls and the tree select', {
   await page.getByRole('treeitem', { name: 'You: changed' }).click();
   assert.deepEqual(await texts(page, 'article.user .text'), ['first', 'changed']);
 
-  // the tree by keyboard: from the head up to its parent, and on to the root
+  // moves through the tree by keyboard, from the head by its parent to the root
   await head(page).focus();
   for (const key of ['ArrowLeft', 'ArrowLeft', 'ArrowLeft']) await page.keyboard.press(key);
   assert.match(await page.evaluate(() => document.activeElement.getAttribute('aria-label')), /^You: first/);
@@ -130,7 +130,7 @@ check('a message without an answer offers one', {}, async ({ page }) => {
   assert.equal(await page.locator('article.assistant').count(), 2);
   assert.equal(await offer.count(), 0);
   assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
-  // the shortcut answers the last message too, not an earlier one again
+  // the shortcut also answers the last message, and not an earlier message again
   await remove();
   await offer.waitFor();
   await page.keyboard.press('Alt+r');
@@ -172,7 +172,7 @@ check('an error has the message and the request id, and can be sent again', need
   await page.getByRole('button', { name: 'Send again' }).last().click();
   await ended(page);
   assert.equal(await place(page, 'assistant').innerText(), '2/2');
-  // the server has lost the answer
+  // the mock loses the answer to `break`
   assert.match(await (await ask(page, 'break')).innerText(), /You wrote[\s\S]*Continue[\s\S]*interrupted/);
 });
 
@@ -234,7 +234,7 @@ check('errors of the real server have a status and a request id', needsServer, a
 });
 
 check('a long answer of the real server can be stopped', needsServer, async ({ page }) => {
-  // The tiny model's own answers end within milliseconds. A grammar makes a long one.
+  // The tiny model's own answers end within milliseconds. A grammar forces a long answer.
   await page.route('**/v1/chat/completions', (route) => {
     const body = JSON.parse(route.request().postData());
     route.continue({ postData: JSON.stringify({ ...body, grammar: 'root ::= [a-z ]{20000}', max_tokens: 20000 }) });

@@ -6,7 +6,7 @@ const check = tests();
 
 const focused = (page) => page.evaluate(() => document.activeElement.id || document.activeElement.getAttribute('aria-label') || document.activeElement.tagName);
 
-// a desktop that reports no pointing device, for example a remote one
+// pretends that no pointing device exists, as some remote desktops report
 const noMouse = () => {
   const matching = window.matchMedia.bind(window);
   window.matchMedia = (query) => matching(/hover|pointer/.test(query) ? 'not all' : query);

@@ -32,7 +32,7 @@ check('a hostile answer loads nothing and runs nothing', needsMock, async ({ pag
   await answer.locator('.hl-tag, .hl-name').first().waitFor();
   await answer.locator('math, .tex').first().waitFor();
   const links = await answer.locator('a').evaluateAll((all) => all.map((a) => a.getAttribute('href')));
-  // the last one is an address in a text
+  // the last link is an address in a text
   assert.deepEqual(links, ['https://example.org/', 'https://example.org/cat.png', 'https://example.org']);
   assert.equal(await page.locator('article :is(img, iframe, script, style, [style], [onerror])').count(), 0);
   assert.match(await answer.innerText(), /\[bad link\]\(javascript:[\s\S]*<iframe src="https:\/\/example.org"><\/iframe>/);
@@ -90,7 +90,7 @@ check('a text that grows letter by letter ends as the whole text', needsMock, as
       for (let end = 1; end <= text.length; end += 1) {
         view.set(text.slice(0, end), true);
         const wanted = whole(text.slice(0, end), true);
-        // the definition of a link changes earlier blocks at the end only
+        // the view applies the definition of a link to earlier blocks only at the end of the text
         if (view.element.innerHTML !== wanted && !text.includes('[ref]:')) found.push({ text: text.slice(0, end), is: view.element.innerHTML, wanted });
       }
       view.set(text, false);

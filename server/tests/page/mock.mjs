@@ -87,7 +87,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
   const kept = new Map();
   const states = new Map([['greeting', { tokens: 12, content: Buffer.from('state'), created: 1 }]]);
   for (const { name, days } of keptStates) states.set(name, { tokens: 9, content: Buffer.from(name), created: Math.floor(Date.now() / 1000) - days * 86_400 });
-  // messages after which a state is cached
+  // lists of messages, as JSON, after which the server has a state
   const cache = new Map();
   let n = 0;
 
@@ -101,7 +101,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
   };
   const keep = (name, count, content = Buffer.from(name)) => states.set(name, { tokens: count, content, created: Math.floor(Date.now() / 1000) });
 
-  /** Writes the events of a kept answer after the event `after`, then those that follow. */
+  /** Writes the events of a kept answer after the event `after`: first the stored events, then new events as they arrive. */
   const follow = async (response, answer, after, drops = 0) => {
     let open = true;
     response.on('close', () => (open = false));
@@ -137,7 +137,7 @@ export const start = async ({ port = 0, key = '', delay = 15, to = '', resumes =
     let scripted = answers.find(([pattern]) => pattern.test(last))?.[1] ?? {
       content: `You wrote “${last.slice(0, 60)}”. This is answer ${requests.length}. Each answer ends a branch.`,
     };
-    // only the rest of a text that the page has already
+    // the page already has the beginning of the text, so only the rest is sent
     if (continues) {
       const { content, reasoning_content: thought } = body.messages.at(-1);
       const rest = (text, had) => (text?.startsWith(had ?? '') ? text.slice((had ?? '').length) : ' And so on.');

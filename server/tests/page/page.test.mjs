@@ -1,4 +1,4 @@
-// Tests what surrounds the thread of the chat page: conversations, files, settings, states, themes, narrow windows, accessibility.
+// Tests the chat page without its thread: conversations, files, settings, states, themes, narrow windows, accessibility.
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { act, ask, axe, ended, needsMock, real, tests, texts } from './browser.mjs';
@@ -224,7 +224,7 @@ check('a branch is saved as a state, and a conversation begins with the state', 
     const [first, second] = server.requests.slice(1);
     assert.deepEqual([first.state, second.state, second.save_state], [state, first.save_state, first.save_state]);
     assert.deepEqual([first, second].map((request) => request.messages.map((message) => message.content)), [['and water'], ['and fire']]);
-    // a state that the server no longer has: the branch is prefilled again, after the saved state
+    // the server has lost the state of the branch, so the branch is prefilled again after the saved state
     server.states.delete(first.save_state);
     await ask(page, 'and air');
     assert.equal(await page.locator('.failure:visible').count(), 0);
@@ -298,7 +298,7 @@ const violations = async (page) => {
 
 for (const colorScheme of ['light', 'dark']) {
   for (const width of [1280, 320]) {
-    // the policy of the page forbids the evaluation of axe-core's source
+    // the page's content security policy forbids to evaluate the source of axe-core
     const options = { colorScheme, viewport: { width, height: 720 }, bypassCSP: true };
     check(`axe-core finds no violations: ${colorScheme}, ${width} pixels`, options, async ({ page }) => {
       const clean = async (where) => assert.deepEqual(await violations(page), [], where);
@@ -348,7 +348,7 @@ for (const colorScheme of ['light', 'dark']) {
         await page.keyboard.press('Alt+/');
         await clean('shortcuts');
         await page.keyboard.press('Escape');
-        // the list has a search with a second conversation
+        // the list shows its search field only with at least two conversations
         await page.locator('#new').click();
         await ask(page, 'light');
         await page.locator('#search').waitFor();

@@ -127,7 +127,7 @@ check('text files join a message; others are refused', needsMock, async ({ page,
     await page.waitForFunction((words) => document.getElementById('files-problem').textContent === words, words);
     assert.equal((await chips()).length, 1);
   }
-  // a file alone is a message
+  // a file without text can be sent, too
   assert.equal(await page.locator('#send').getAttribute('aria-disabled'), 'false');
   await ask(page, 'What does it say?');
   assert.equal(await problem.isVisible(), false);
@@ -138,7 +138,7 @@ check('text files join a message; others are refused', needsMock, async ({ page,
   assert.match(await message.locator('.file').innerText(), /notes\.md/);
   assert.equal(await message.locator('.text').innerText(), 'What does it say?');
   assert.equal(await page.locator('h1').innerText(), 'What does it say?');
-  // a changed question keeps the file, also after a reload
+  // an edited question keeps its file, even after a reload
   await page.reload();
   await message.waitFor();
   await message.getByRole('button', { name: 'Edit' }).click();
@@ -208,7 +208,7 @@ check('on a touch screen, targets have 44 pixels, and nothing covers Copy', phon
   const pill = await page.locator('#to-end').boundingBox();
   for (const copy of await page.getByRole('button', { name: 'Copy', exact: true }).all()) {
     const box = await copy.boundingBox();
-    // the same place in the line, wherever the thread is scrolled to
+    // compares horizontal positions only, because the thread can be scrolled
     assert.ok(!overlap({ ...box, y: pill.y }, pill), 'Latest covers Copy');
   }
   await page.locator('#to-end').tap();

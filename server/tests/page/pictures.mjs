@@ -42,7 +42,7 @@ const write = async (page) => {
 const take = async (name, { fill, others = [], url = null, ...options }) => {
   const { page, close } = await browser.open({ mock: { delay: 5 }, ...options });
   if (url) await page.goto(url);
-  // stands for the font of the reader's system, which differs between machines
+  // a fixed font, because the system's font differs between machines
   await page.evaluate(() => (document.body.style.fontFamily = 'Inter, system-ui'));
   await page.evaluate(() => (window.limited = true));
   for (const text of others) {

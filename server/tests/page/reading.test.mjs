@@ -4,7 +4,7 @@ import { ask, needsMock, tests } from './browser.mjs';
 
 const check = tests();
 
-/** Returns for each element the side of its box at which its text begins. */
+/** Returns, for each element, the side of its box at which the text begins. */
 const sides = (locator) =>
   locator.evaluateAll((all) =>
     all.map((element) => {
@@ -28,7 +28,7 @@ check('each block of an answer begins at the side of its script', needsMock, asy
   assert.deepEqual(await sides(body.locator('> blockquote > p')), ['right']);
   assert.deepEqual(await sides(body.locator('ul li')), ['right', 'left']);
   assert.deepEqual(await sides(body.locator('ol p')), ['right', 'right', 'right']);
-  // the numbers and dots are beside the text
+  // numbers and bullets are at the side where the text begins
   const direction = (locator) => locator.evaluateAll((all) => all.map((element) => getComputedStyle(element).direction));
   assert.deepEqual(await direction(body.locator('li')), ['rtl', 'ltr', 'rtl', 'rtl']);
   assert.equal(await body.locator('blockquote').evaluate((quote) => getComputedStyle(quote).borderRightWidth), '3px');
@@ -72,7 +72,7 @@ check('a list of tasks has checkboxes', needsMock, async ({ page }) => {
     (await answer.locator('li').allInnerTexts()).map((text) => text.trim().replace(/\s+/g, ' ')),
     ['Load the model', 'Ask a question', '[y] no task', 'First More of it.', 'Second [ ] here'],
   );
-  // a checkbox stands in the place of the dot
+  // a checkbox takes the place of the bullet
   const lefts = await answer.locator('ul li').evaluateAll((all) => all.map((li) => {
     const range = document.createRange();
     range.selectNodeContents(li.lastChild);

@@ -1,4 +1,4 @@
-// Tests answers that are interrupted: lost connections, reloads, Stop and Continue; and what the page shows while an answer makes no text.
+// Tests answers that are interrupted: lost connections, reloads, Stop and Continue; and the page while no text arrives.
 import assert from 'node:assert/strict';
 import { act, ask, ended, figures, needsMock, needsServer, tests } from './browser.mjs';
 
@@ -132,7 +132,7 @@ check('Continue says so if the model has nothing to add', needsMock, async ({ pa
     await act(page, answer(i), 'Continue the answer');
     await toast.waitFor();
     await ended(page);
-    // the same answers, with the same numbers, and no branch
+    // the answers and their figures did not change, and no branch was added
     assert.deepEqual(await page.locator('article.assistant .body').allInnerTexts(), answers);
     assert.equal(await page.evaluate(() => document.activeElement.id), 'input');
     assert.deepEqual(await numbers(), before);
@@ -170,7 +170,7 @@ check('the real server: a reload, Stop and Continue keep the text', needsServer,
   await page.context().route('**/v1/chat/completions', (route) => {
     const body = JSON.parse(route.request().postData());
     bodies.push(body);
-    // the tiny model's own answers end within milliseconds
+    // a grammar forces a long answer, because the tiny model's own answers end within milliseconds
     route.continue({ postData: JSON.stringify({ ...body, grammar: 'root ::= [a-z ]{20000}', max_tokens: 20000 }) });
   });
   await page.locator('#input').fill('In the beginning');

@@ -1,4 +1,4 @@
-// Tests what the page keeps: conversations in IndexedDB, their search and dates, and the states on the server.
+// Tests the data that the page keeps: conversations in IndexedDB, with search and dates, and states on the server.
 import assert from 'node:assert/strict';
 import { act, ask, ended, needsMock, tests, texts } from './browser.mjs';
 
@@ -118,7 +118,7 @@ check('states of conversations are grouped, expire, are counted in their own bro
   await page.keyboard.press('Escape');
   await ask(page, 'and pears');
   await page.keyboard.press('Escape');
-  // states go when the deletion can no longer be undone
+  // the states are deleted only when the deletion of the conversation can no longer be undone
   await act(page, page.locator('#list li').first(), 'Delete');
   await new Promise((done) => setTimeout(done, 9500));
   assert.deepEqual([...server.states.keys()], ['greeting', 'page-other-n2', 'page-other-n4']);

@@ -1,4 +1,4 @@
-// Accessibility: axe-core, narrow windows, and sizes of what is touched, in all views.
+// Tests accessibility in all views: rules of axe-core, narrow windows, and sizes of touch targets.
 
 import assert from 'node:assert/strict';
 import { ask, loadTiny, see, tests, violations } from './demo.mjs';

@@ -11,14 +11,14 @@ import { launch } from '../../test/browser.mjs';
 const here = import.meta.dirname;
 const web = join(here, '../..');
 export const page = join(web, '../server/page');
-/** The package of `tools/web.sh`, if it is built. */
+/** True if `tools/web.sh` has built the package. */
 export const real = existsSync(join(web, 'pkg/wingbeat_bg.wasm')) && existsSync(join(web, 'pkg-tiny/small-world.safetensors'));
 
 /** A folder for the files of a test run. */
 export const scratch = mkdtempSync(join(tmpdir(), 'wingbeat-demo-'));
 process.on('exit', () => rmSync(scratch, { recursive: true, force: true }));
 
-/** Assembles the demo with the fake package, or with the real one. Returns the folder. `extra`: text at the end of the fake package. */
+/** Assembles the demo with the fake package, or with the real one. Returns the folder. `extra` is appended to the fake package. */
 export const build = (name, { isReal = false, extra = '' } = {}) => {
   const out = join(scratch, name);
   const fake = join(scratch, `${name}-package`);
@@ -65,8 +65,8 @@ export const serve = async (folders) => {
 
 /**
  * Starts a browser and a server for the tests of a file. Returns a function `(name, options, run)` that defines a test. `run` gets `{page, server, url,
- * open}`: a page in a fresh context; `open` opens another page there. Options: `fake` (see fake/index.js), `width`, `scheme`. A test fails if the page
- * logs an error.
+ * open}`. The page is in a fresh context; `open` opens another page in this context. Options: `fake` (see fake/index.js), `width`, `scheme`. A test
+ * fails if the page logs an error.
  */
 export const tests = ({ isReal = false } = {}) => {
   let browser, server;

@@ -22,7 +22,7 @@ check('the page opens, loads a model and answers without a network', {}, async (
   await again(page);
   await loadTiny(page);
   assert.match(await ask(page, '# apples\n'), /You wrote/);
-  // also by the name of the file, and with a query
+  // the page also opens by the name of its file, and with a query
   for (const address of ['index.html', '?from=mail']) {
     await page.goto(url + address);
     await page.waitForSelector('#start-models button');
@@ -37,7 +37,7 @@ check('exactly the files of the page are kept, and no weights', {}, async ({ pag
   const paths = all[name].map((address) => address.slice(url.length));
   for (const path of ['index.html', 'page/main.js', 'page/lib/maths.js', 'demo/local.js', 'wingbeat/index.js', 'models.json']) assert.ok(paths.includes(path), path);
   assert.deepEqual(paths.filter((path) => /^models\/|safetensors|^sw\.js|licences/.test(path)), []);
-  // the page itself needs no file that is missing
+  // the page has requested no file that is not kept
   const used = await page.evaluate(() => performance.getEntriesByType('resource').map(({ name }) => name));
   assert.deepEqual(used.map((address) => address.slice(url.length)).filter((path) => !paths.includes(path) && path !== 'sw.js'), []);
 });
@@ -86,14 +86,14 @@ check('a new version waits for the user, replaces the old one, and leaves other 
     cpSync(old, next, { recursive: true });
     appendFileSync(join(next, 'page/dates.js'), '// changed\n');
     server.folders[prefix] = next;
-    // a host that has only a part of the new files: the hashes differ, and the old version stays
+    // the host has only a part of the new files, so a hash differs, and the old version stays
     appendFileSync(join(next, 'sw.js'), '// changed\n');
     await again(page);
     await page.evaluate(async () => (await navigator.serviceWorker.ready).update().catch(() => {}));
     await new Promise((done) => setTimeout(done, 1000));
     assert.equal(await page.evaluate(async () => Boolean((await navigator.serviceWorker.ready).waiting)), false);
     assert.ok((await cachesOf(page))[first].length > 40);
-    // the complete new version
+    // now the host has the complete new version
     const complete = build('fake-next', { extra: '// another version' });
     server.folders[prefix] = complete;
     await again(page);

@@ -82,7 +82,7 @@ check('cancelling returns to the choice at once, by button and by Escape', { fak
     assert.ok(await page.$eval('#start-error', (box) => box.hidden));
   }
   await see(page, '#spoken', /The load was cancelled/);
-  // the package does not stop here, so the models come nevertheless
+  // this fake package ignores the stop, so both models are loaded nevertheless, and must be freed
   await page.waitForFunction(() => fake.freed === 2);
   await loadTiny(page);
 });
@@ -212,7 +212,7 @@ check('states are saved, downloaded, kept over a reload, begun from, and uploade
   await ask(page, 'plums');
   const second = await page.evaluate(() => fake.requests.at(-1));
   assert.deepEqual([second.messages.length, second.state], [1, first.save_state], 'a conversation continues its state');
-  // a state of another place
+  // uploads a state that another program saved
   writeFileSync(join(scratch, 'other.state'), 'state of the program');
   writeFileSync(join(scratch, 'bad.state'), 'broken');
   await page.click('#states-open');

@@ -32,7 +32,7 @@ class DiskFile {
     return { arrayBuffer: () => this.read(0), slice: (start, end) => ({ arrayBuffer: () => this.read(start, end) }) };
   }
 
-  /** Writes to a file beside, which takes the name when it is whole. */
+  /** Writes to a temporary file, which gets this file's name only when it is complete. So an interrupted write leaves the old file. */
   async createWritable() {
     const beside = `${this.path}.${process.pid}.part`;
     const handle = await this.fs.open(beside, 'w');
@@ -78,7 +78,7 @@ class DiskFolder {
   }
 }
 
-/** Returns the cache folder of the system, or the one in `WINGBEAT_CACHE`. */
+/** Returns the folder `npm` in the folder that `WINGBEAT_CACHE` names, or else in the folder `wingbeat` of the system's cache. Creates it. */
 export async function diskFolder() {
   const fs = await nodeModule('fs/promises');
   const { join } = await nodeModule('path');

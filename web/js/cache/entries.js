@@ -37,7 +37,7 @@ async function* folders() {
   for await (const [name, folder] of (await root()).entries()) if (folder.kind === 'directory') yield [name, folder];
 }
 
-/** Lists the files in the cache: `{url, size, bytes, isComplete, at}`. */
+/** Lists the files in the cache: `{url, size, bytes, isComplete, at}`. `at` is the time at which the download began, in ms since 1970. */
 export async function list() {
   const found = [];
   for await (const [, folder] of folders()) {
@@ -49,7 +49,7 @@ export async function list() {
 
 const isBelow = (url, base) => url === base || url.startsWith(`${base.replace(/\/$/, '')}/`);
 
-/** Removes the file of an address, or all files whose address begins with it. Without an address, removes all. Returns how many were removed. */
+/** Removes the file of an address and all files below this address. Without an address, removes all files. Returns the number of removed files. */
 export async function remove(url) {
   const base = url === undefined ? null : String(url);
   const found = [];

@@ -8,5 +8,5 @@ export async function usage() {
   return { usage, quota, isPersistent: (await globalThis.navigator?.storage?.persisted?.()) ?? false };
 }
 
-/** Asks the browser not to remove the cache when storage runs low. */
+/** Asks the browser not to remove the cache when storage runs low. Returns whether the browser agrees. */
 export const persist = async () => (await globalThis.navigator?.storage?.persist?.()) ?? false;

@@ -1,10 +1,10 @@
-// A small JSON value on the disk that survives an interruption at any moment: it is written to two files in turn, so one of them is always whole.
+// A small JSON value on the disk that survives an interruption at any moment: the value is written to two files in turn, so one file is always whole.
 
 import { readJson, write } from './opfs.js';
 
 const NAMES = ['entry-0.json', 'entry-1.json'];
 
-/** Returns the newest value in a folder with its number, or null. */
+/** Returns `{n, value}`, the newest value in a folder with its number, or null. */
 async function newest(folder) {
   const all = await Promise.all(NAMES.map((name) => readJson(folder, name)));
   const whole = all.filter((each) => Number.isInteger(each?.n) && each.value);

@@ -2,7 +2,10 @@
 
 import { AbortError } from '../errors.js';
 
-/** Runs `work` while no other tab loads files of the same addresses. `onWait` is called if another tab does. */
+/**
+ * Runs `work` while no other tab loads the same files. `onWait` is called if another tab does so. The first address in sorted order is the name of
+ * the lock.
+ */
 export async function alone(urls, { signal, onWait }, work) {
   const locks = globalThis.navigator?.locks;
   if (!locks || !urls.length) return work();

@@ -13,7 +13,7 @@ export const root = async () => {
   return base.getDirectoryHandle(FOLDER, { create: true });
 };
 
-/** Returns whether this place has the file system. Private windows of some browsers have none. */
+/** Returns whether the file system is available. Private windows of some browsers have no file system. */
 export const isAvailable = async () => {
   try {
     await root();
@@ -25,12 +25,12 @@ export const isAvailable = async () => {
 
 const mb = (n) => (n < 1e6 ? `${Math.ceil(n / 1e3)} kB` : `${n < 1e7 ? (n / 1e6).toFixed(1) : Math.round(n / 1e6)} MB`);
 
-/** Returns `{usage, quota}` in bytes, or an empty object if the place does not know them. */
+/** Returns `{usage, quota}` in bytes, or an empty object if they are unknown. */
 const estimate = async () => (await globalThis.navigator?.storage?.estimate?.().catch(() => null)) ?? {};
 
 const full = async (error, what, needed = 0) => {
   const { usage = 0, quota = 0 } = await estimate();
-  // browsers may announce more than they grant
+  // browsers may report a larger quota than they grant
   const why = usage + needed < 0.9 * quota ? 'the disk may be full, or this window has less storage than others' : `${mb(usage)} of ${mb(quota)} are in use`;
   return new MemoryError(`${isNode ? 'the disk' : "the browser's storage"} is full: ${what} does not fit; ${why}`, {
     kind: 'memory',
@@ -39,16 +39,16 @@ const full = async (error, what, needed = 0) => {
   });
 };
 
-/** Turns an error of a full storage into one that says so. Returns other errors as they are. */
+/** Converts the error of a full storage to a `MemoryError` with advice. Returns other errors unchanged. */
 export const explained = (error, what) => (error?.name === 'QuotaExceededError' || error?.code === 'ENOSPC' || /quota/i.test(error?.message ?? '') ? full(error, what) : error);
 
-/** Throws if the storage has no room for so many bytes, before they are downloaded in vain. */
+/** Throws a `MemoryError` if the storage has no room for so many bytes. Call it before a download, which would otherwise be in vain. */
 export async function fits(bytes) {
   const { usage, quota } = await estimate();
   if (bytes > 0 && quota > 0 && bytes > quota - usage) throw await full(null, `the download of ${mb(bytes)}`, bytes);
 }
 
-/** Returns the folder of a name, and creates it if it is missing. */
+/** Returns the folder with this name. Creates the folder if it is missing. */
 export const folderOf = async (name) => {
   try {
     return await (await root()).getDirectoryHandle(name, { create: true });
@@ -72,11 +72,11 @@ async function writeInPlace(file, bytes) {
   }
 }
 
-/** Writes a file. A file whose writing was interrupted may have any content. */
+/** Writes a file. After an interrupted write, the file may have any content. */
 export async function write(folder, name, bytes) {
   try {
     const file = await folder.getFileHandle(name, { create: true });
-    // only dedicated workers have access handles, and only they are in every browser that has OPFS
+    // every browser with OPFS has access handles, but only in dedicated workers; other threads use `createWritable`
     if (file.createSyncAccessHandle && typeof WorkerGlobalScope !== 'undefined') return await writeInPlace(file, bytes);
     const out = await file.createWritable();
     await out.write(bytes);

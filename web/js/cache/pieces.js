@@ -1,5 +1,5 @@
-// Keeps a downloaded file in pieces, each with its SHA-256. A piece counts when its hash is right: a download that was cut goes on where it was, and a
-// damaged piece is fetched again.
+// Keeps a downloaded file in pieces, each with its SHA-256. Only a piece with the right hash counts. So a download that was cut continues with the
+// missing pieces, and a damaged piece is fetched again.
 
 import { AbortError, FileError } from '../errors.js';
 import { hasher as newHasher, sha256 } from '../sha256.js';
@@ -18,8 +18,8 @@ const isSame = (entry, { size, etag, expected }) =>
   entry?.size === size && entry.pieceBytes > 0 && (!etag || !entry.etag || entry.etag === etag) && (!expected || !entry.expected || entry.expected === expected);
 
 /**
- * A file behind an address, with its pieces in the cache. `source` reads ranges from the network. `expected` is the SHA-256 of the whole file, if it is
- * known: then the file counts as complete only after its hash was compared.
+ * A file behind an address, with its pieces in the cache. `source` reads ranges from the network. `expected` is the SHA-256 of the whole file, or
+ * null. With it, the file counts as complete only after its hash was compared.
  */
 export class CachedFile {
   static async open(url, { source, size, etag = null, expected = null, isRanged = true, signal, pieceBytes = PIECE_BYTES }) {
@@ -97,7 +97,7 @@ export class CachedFile {
     return this.hold(i, bytes);
   }
 
-  /** Stores a piece that was fetched. */
+  /** Stores a fetched piece. Throws if the file was verified before, and this piece has another hash now. */
   async put(i, bytes) {
     const digest = await sha256(bytes);
     const hash = this.entry.hashes[i];
@@ -109,14 +109,14 @@ export class CachedFile {
     await this.save();
   }
 
-  /** Fetches piece `i` and all that are missing from a server without ranges. */
+  /** Fetches piece `i` and all missing pieces from a server without ranges, which sends only the whole file. */
   async fill(i) {
     const take = async (k, bytes) => {
       if (this.wanted.has(k) || !this.entry.hashes[k]) await this.put(k, bytes);
       this.wanted.delete(k);
     };
     this.wanted.add(i);
-    // a download that another piece has begun may be past this one
+    // a download that began for another piece may already be past this piece; then one more download is needed
     while (this.wanted.has(i)) {
       this.filling ??= this.source.pieces(this.entry.pieceBytes, take).finally(() => (this.filling = null));
       await this.filling;
@@ -160,7 +160,7 @@ export class CachedFile {
     for (let i = from; i < Math.min(from + AHEAD, nPieces(this.entry)); i++) if (!this.entry.hashes[i]) this.piece(i).catch(() => {});
   }
 
-  /** Fetches what is missing, and compares the hash of the whole file if it is known. Forgets a file with another hash. */
+  /** Fetches the missing pieces, and compares the hash of the whole file with `expected`. Removes a file with another hash from the cache. */
   async complete() {
     const missing = Array.from({ length: nPieces(this.entry) }, (_, i) => i).filter((i) => !this.entry.hashes[i]);
     for (let at = 0; at < missing.length; at += PARALLEL) await Promise.all(missing.slice(at, at + PARALLEL).map((i) => this.piece(i)));

@@ -1,5 +1,5 @@
-// Remembers which files belong to a source, so that a later visit asks no server for the list: neither the hub nor a manifest nor small files that may be
-// beside the weights.
+// Remembers the files of a source, so that a later visit needs no request to find them: not to the hub, not for a manifest, and not for small files
+// that may be beside the weights.
 
 import { sha256 } from '../sha256.js';
 import { Journal, valueIn } from './journal.js';
@@ -19,14 +19,14 @@ export async function planOf(key) {
   }
 }
 
-/** Keeps the list of a source's files. All of them must have addresses. */
+/** Keeps the list of a source's files. Each file must have an address. */
 export async function keepPlan(key, { name, main, files }) {
   const folder = await folderOf(await nameOf(key));
   const kept = files.map(({ name, url, size, sha256 }) => ({ name, url, size: size ?? null, sha256: sha256 ?? null }));
   await (await Journal.open(folder)).save({ key, name, main, files: kept });
 }
 
-/** Removes the plans that `isGone` names. */
+/** Removes the plans for which `isGone(plan)` is true, and damaged plans. */
 export async function forgetPlans(isGone) {
   const folder = await root();
   const names = [];

@@ -1,4 +1,4 @@
-// Models behind addresses: one file, the index of shards, or the manifest that `wingbeat convert --shard` wrote.
+// Finds the files of a model at an address of a file, an index of shards, or a manifest that `wingbeat convert --shard` wrote.
 
 import { FileError } from '../errors.js';
 import { WEIGHTS } from './choose.js';
@@ -9,7 +9,7 @@ const BESIDE = ['config.json', 'generation_config.json', 'tokenizer.json', 'toke
 
 export const nameOf = (url) => decodeURIComponent(new URL(url).pathname.split('/').pop());
 
-/** Makes an address absolute. The place of a worker from a blob is no base. */
+/** Makes an address absolute. The address of a worker from a blob cannot be the base. */
 export const absolute = (text) => {
   const { href } = globalThis.location ?? {};
   try {
@@ -19,7 +19,7 @@ export const absolute = (text) => {
   }
 };
 
-/** Returns the name of a file in a list of a server. A name with a folder could point anywhere. */
+/** Returns the name of a file in a server's list. Throws if the name has a folder, because such a name could point anywhere. */
 const plain = (name, url) => {
   if (typeof name === 'string' && name && !/[/\\]/.test(name)) return name;
   throw new FileError(`${url}: expected file names without folders, found ${JSON.stringify(name)}`, { kind: 'file', hint: 'put the files beside each other' });
@@ -45,7 +45,7 @@ async function ofIndex(url, options) {
   return { files: [...files, { name: main, url }], main };
 }
 
-/** Adds the small files beside a file, as far as the server has them. */
+/** Adds those small files beside a file that the server has. */
 async function withBeside(found, url, options) {
   // RWKV's own formats need no configuration, and a request for each absent file would fill the page's log.
   const isPlain = !found.main.endsWith('.index.json') && !/^(model|pytorch_model)\./.test(found.main);
@@ -57,7 +57,7 @@ async function withBeside(found, url, options) {
       if (options.signal?.aborted) throw error;
       return null;
     });
-    // hosts of pages answer with a page for addresses that they do not know
+    // some hosts answer an unknown address with a web page and the status 200
     if (!response?.ok || /^text\/html/.test(response.headers.get('content-type') ?? '')) return null;
     return { name, url: beside, bytes: new Uint8Array(await response.arrayBuffer()) };
   };

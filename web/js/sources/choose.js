@@ -1,4 +1,4 @@
-// Chooses the files of one checkpoint among those of a folder, a repository or a list.
+// Chooses the files of one checkpoint in a folder, a repository or a list.
 
 import { FileError, InputError } from '../errors.js';
 
@@ -10,7 +10,10 @@ export const VOCABULARY = /^(tokenizer\.(json|model)|vocab\.txt|rwkv_vocab.*|20B
 const isShard = (name) => /-\d{5}-of-\d{5}\./.test(name);
 const isIndex = (name) => name.endsWith('.index.json');
 
-/** Keeps one checkpoint and the small files of `files`. `main` names the checkpoint; `place` is for errors. */
+/**
+ * Returns `{files, main}`: one checkpoint of `files`, and the small files beside it. `main` names the checkpoint, or is null if `files` has only one.
+ * `place` is the beginning of error messages.
+ */
 export function chosen(files, main, place) {
   const side = files.filter((file) => SIDE.test(file.name));
   const weights = files.filter((file) => WEIGHTS.test(file.name));

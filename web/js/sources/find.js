@@ -1,4 +1,4 @@
-// Finds the files of a model: turns what the caller gives into a list of files that can be read by ranges.
+// Finds the files of a model: converts the source of `load` to a list of files that can be read by ranges.
 
 import { InputError } from '../errors.js';
 import { isAvailable } from '../cache/opfs.js';
@@ -8,7 +8,7 @@ import { absolute, atAddress } from './address.js';
 import { HUB, hubOf, onHub } from './hub.js';
 import { atPath, isBlob, isBytes, isPath, ofBlob, ofBytes, ofFolder, ofList } from './local.js';
 
-/** Returns the files of a text: of the hub, of an address, or of a path. Files that are in the cache as a whole need no request. */
+/** Returns the files of a source that is a text: on the hub, at an address, or at a path. Needs no request if the cache has all files completely. */
 async function ofText(text, options) {
   if (isPath(text)) return atPath(text);
   const hub = hubOf(text, options.endpoint);
@@ -23,7 +23,9 @@ async function ofText(text, options) {
   return { ...found, keep: () => (keeps ? keepPlan(key, found) : null) };
 }
 
-/** Returns `{name, main, files: [{name, url | blob | bytes | path, size?, sha256?}], keep?}` of what the caller gave. `keep` remembers the list. */
+/**
+ * Returns `{name, main, files: [{name, url | blob | bytes | path, size?, sha256?}], keep?}` for the source of `load`. `keep()` remembers the list.
+ */
 export async function find(source, options = {}) {
   const endpoint = (options.endpoint ?? HUB).replace(/\/$/, '');
   if (source instanceof URL) source = source.href;

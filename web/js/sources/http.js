@@ -1,13 +1,13 @@
-// Reads ranges of a file behind an address.
+// Reads ranges of the file at an address.
 
 import { AbortError, FileError } from '../errors.js';
 import { Gate, joined, pairs, split } from './ranges.js';
 import { TRIES, pause, refused, request } from './request.js';
 
-/** Requests that are under way at once, for all files. Browsers open six connections to a host. */
+/** Limits the requests that run at once, for all files together. Browsers open at most six connections to a host. */
 const gate = new Gate(6);
 
-/** What names a version of a file. `last-modified` is visible to pages of other origins, an `etag` only if the server exposes it. */
+/** Returns the version of a file, or null. Pages of other origins see `last-modified`, but see `etag` only if the server exposes it. */
 const versionOf = ({ headers }) => headers.get('etag') ?? headers.get('last-modified');
 
 /** Returns `{start, end, size}` of `Content-Range`, or null. Servers of other origins may hide it. */
@@ -18,7 +18,7 @@ const contentRange = (response) => {
 
 const lengthOf = ({ headers }) => (headers.get('content-encoding') ? null : Number(headers.get('content-length')) || null);
 
-/** Returns `{size, etag, ranged}` of a file behind an address. */
+/** Returns `{size, etag, ranged}` of the file at an address. `size` is null if unknown; `ranged` is true if the server sends ranges. */
 export async function stat(url, options = {}) {
   const response = await request(url, { ...options, headers: { ...options.headers, range: 'bytes=0-0' } });
   // an empty file has no byte 0
@@ -82,13 +82,13 @@ export class UrlFile {
 
   headersOf(start, end) {
     const headers = { ...this.headers, range: `bytes=${start}-${end - 1}` };
-    // For another origin, `If-Range` needs a preflight, which hosts of files often refuse. There, the versions of the answers are compared.
+    // On another origin, `If-Range` needs a preflight request, which hosts of files often refuse. There, `check` compares the versions instead.
     const isOwn = new URL(this.url).origin === globalThis.location?.origin;
     if (isOwn && this.etag && !this.etag.startsWith('W/')) headers['if-range'] = this.etag;
     return headers;
   }
 
-  /** Throws unless the answer has the bytes that were asked for, of the file that was begun. */
+  /** Throws unless the answer has the requested bytes, of the same version of the file as before. */
   async check(response, start, end) {
     const stop = async (message, hint) => {
       await response.body?.cancel();
@@ -113,7 +113,10 @@ export class UrlFile {
     }
   }
 
-  /** Writes the body to `bytes` from `at` on. Returns where it ended; an error has this position, too. */
+  /**
+   * Writes the body to `bytes` from `at` on. Returns the position after the last byte. If the connection breaks, the error has this position as
+   * `at`.
+   */
   async receive(response, bytes, at) {
     const reader = response.body.getReader();
     for (;;) {

@@ -18,7 +18,7 @@ export const hubOf = (text, endpoint) => {
 
 const encoded = (path) => path.split('/').map(encodeURIComponent).join('/');
 
-/** Returns all entries of a folder of a repository. */
+/** Returns the entries of a folder in a repository, from at most `PAGES` pages. */
 async function tree(url, options) {
   const entries = [];
   for (let page = 0; url && page < PAGES; page++) {

@@ -1,4 +1,4 @@
-// Models of this place: files of a user, folders, bytes, and in Node paths.
+// Local sources of models: a user's files, folders, bytes, and in Node paths.
 
 import { FileError, InputError } from '../errors.js';
 import { isNode, nodeModule } from '../node.js';
@@ -7,7 +7,7 @@ import { chosen } from './choose.js';
 import { unreadable } from './readers.js';
 
 export const isBlob = (value) => typeof Blob !== 'undefined' && value instanceof Blob;
-/** Returns whether a text is a path or a `file:` address, in a place that has paths. A drive of Windows is a letter. */
+/** Returns whether a text is a path or a `file:` address, which only Node has. A single letter before a colon is a Windows drive, not a scheme. */
 export const isPath = (text) => isNode && (/^file:/i.test(text) || !/^[a-z][a-z0-9+.-]+:/i.test(text));
 
 const placeOf = async (text) => (/^file:/i.test(text) ? (await nodeModule('url')).fileURLToPath(text) : text);
@@ -27,7 +27,7 @@ const bytesOf = (value) => {
   return Uint8Array.from(value);
 };
 
-/** Names bytes after their format: by the first bytes of GGUF and of zip archives, which `.pth` files are. */
+/** Returns a file name for bytes by their format. GGUF files begin with `GGUF`; `.pth` files are zip archives, which begin with `PK`. */
 const namedBytes = (bytes) => {
   const start = String.fromCharCode(...bytes.subarray(0, 4));
   return start === 'GGUF' ? 'model.gguf' : start.startsWith('PK') ? 'model.pth' : 'model.safetensors';

@@ -10,13 +10,13 @@ import { StreamFile } from './stream.js';
 import { BlobFile, MemoryFile, PathFile } from './readers.js';
 import { whole } from './request.js';
 
-/** Files up to this size are read into memory where a server has no ranges and there is no cache. */
+/** A file of at most this size is read into memory if the server has no ranges and the cache is not used. */
 const WHOLE_BYTES = 64 << 20;
 
-/** How often progress is told, in milliseconds. A fast download arrives in thousands of parts per second. */
+/** The shortest time between two reports of progress, in milliseconds: a fast download arrives in thousands of parts per second. */
 const TELL_MS = 50;
 
-/** Counts bytes from the network, and tells `listener`. */
+/** Counts bytes from the network, and reports them to `listener`. */
 class Progress {
   loaded = 0;
   total = 0;
@@ -47,13 +47,13 @@ class Progress {
     this.listener?.({ stage: 'download', loaded: Math.min(loaded, total), total, file, rate: Math.round(this.arrived / seconds) });
   }
 
-  /** Tells what has not been told. */
+  /** Reports the bytes that were not reported yet. */
   end() {
     if (this.timer !== null) this.tell();
   }
 }
 
-/** Returns what reads a file from the network, and what is known about the file. `known` is its entry in the cache. */
+/** Returns a reader of a file on the network, with the size and version of the file. `known` is the file's complete entry in the cache, or null. */
 async function fromNetwork({ name, url, bytes, size: announced }, known, { signal, headers, progress, cache }) {
   if (bytes) return { source: new MemoryFile(bytes), size: bytes.length, etag: null };
   const about = known ? { ...known, ranged: known.isRanged } : await stat(url, { signal, headers, isKept: cache });
@@ -95,8 +95,8 @@ const openOne = (entry, options) => {
 const expectedOf = (entry, main, integrity) => (typeof integrity === 'string' ? entry.name === main && integrity : integrity?.[entry.name]) || entry.sha256 || null;
 
 /**
- * Opens the files that `find` returned. `world` returns the vocabulary of World models, for models that bring none. Returns the object that the module
- * reads as `source`, and the end of the work: `complete` and `close`.
+ * Opens the files that `find` returned. `world` returns the vocabulary of World models, for models without a vocabulary. Returns `source`, from which
+ * the module reads, and `failure`, `complete`, `forget` and `close`.
  */
 export async function open(found, { onDownload, cache = true, world, integrity, ...options } = {}) {
   const progress = new Progress(onDownload);
@@ -132,16 +132,18 @@ export async function open(found, { onDownload, cache = true, world, integrity, 
   };
   return {
     source: { name: found.name, main: found.main ?? undefined, files, read },
-    /** The first error of reading. The module loses its cause. */
+    /** The first error of reading, or null. The module would hide it behind an error of its own. */
     get failure() {
       return failure;
     },
-    /** Fetches what the load did not read, compares hashes, and remembers the list of files. */
+    /** Fetches the parts that the load did not read, compares hashes, and remembers the list of files. */
     async complete() {
       for (const file of opened) await file.complete?.();
       await found.keep?.();
     },
-    /** Removes from the cache what the module could not parse. `message` names the file, or none. Returns whether anything was removed. */
+    /**
+     * Removes the file that the module could not parse from the cache, or all files if `message` names no file. Returns whether a file was removed.
+     */
     async forget(message) {
       if (!useCache) return false;
       const cached = found.files.filter((file) => file.url);

@@ -1,6 +1,6 @@
 // Ranges of bytes, as flat lists: start, end, start, end, …
 
-/** Ranges that are this close to each other are read by one request, unless that becomes longer than `PART_BYTES`. Longer ranges are split. */
+/** Ranges that are at most this far apart are read by one request, unless it would exceed `PART_BYTES`. A range above `PART_BYTES` is split. */
 const GAP_BYTES = 64 << 10;
 export const PART_BYTES = 16 << 20;
 

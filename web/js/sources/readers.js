@@ -1,4 +1,4 @@
-// Reads ranges of files of a user, of bytes in memory, and of files on the disk of Node.
+// Reads ranges of a user's files, of bytes in memory, and (in Node, Deno and Bun) of files on the disk.
 
 import { FileError } from '../errors.js';
 import { nodeModule } from '../node.js';

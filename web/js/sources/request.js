@@ -2,7 +2,7 @@
 
 import { AbortError, FileError } from '../errors.js';
 
-/** How often a request is sent, and the first wait in milliseconds. */
+/** How often a request is sent at most; then the first and the longest wait between two attempts, in milliseconds. */
 export const TRIES = 5;
 const WAIT_MS = 300;
 const MOST_WAIT_MS = 30_000;
@@ -31,7 +31,9 @@ const hintOf = (url) => {
     : 'check the address and the connection';
 };
 
-/** Sends a request. Sends it again if the network fails or the server is busy. `isKept`: the caller keeps the bytes, so the browser need not. */
+/**
+ * Sends a request, and sends it again if the network or the server fails. If the caller keeps the bytes (`isKept`), the browser does not cache them.
+ */
 export async function request(url, { signal, headers, method = 'GET', isKept = false } = {}) {
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted) throw new AbortError();
@@ -53,13 +55,13 @@ export async function request(url, { signal, headers, method = 'GET', isKept = f
   }
 }
 
-/** Says what to do about the status of an answer that is no success. */
+/** Returns a hint for the status of a failed request. */
 export const hintOfStatus = (status) => {
   if (status === 429) return 'the server is busy: try again later';
   return status >= 500 ? 'the server failed: try again later' : 'check the address';
 };
 
-/** Returns the error of an answer that is no success. */
+/** Returns the error for an answer with the status of a failure. */
 export const refused = (url, response) => {
   const needsKey = response.status === 401 || response.status === 403;
   const hint = needsKey ? 'the file needs a permission: send it with `headers: {authorization: "Bearer …"}`, or download the file and load that' : hintOfStatus(response.status);

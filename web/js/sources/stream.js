@@ -1,4 +1,4 @@
-// A file of a server without ranges: it arrives from its beginning to its end, or not at all.
+// A file of a server without ranges: the server sends the file only from its beginning to its end.
 
 import { AbortError, FileError } from '../errors.js';
 import { TRIES, pause, refused, request } from './request.js';

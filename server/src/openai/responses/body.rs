@@ -105,7 +105,7 @@ pub enum Item {
     },
 }
 
-/// An item of any type. Its keys tell the type, because clients may leave `type` out.
+/// An item of any type. The keys determine the type, because clients may leave `type` out.
 #[derive(Deserialize)]
 struct AnyItem {
     role: Option<WireRole>,
@@ -175,7 +175,7 @@ impl ResponseInput {
     }
 }
 
-/// The types of tools that only OpenAI's own servers run, and of tools whose input is no JSON.
+/// Types of tools that this server leaves out: only OpenAI's own servers run them, or (`custom`) their input is not JSON.
 const FOREIGN_TOOLS: [&str; 11] = [
     "web_search",
     "web_search_preview",
@@ -191,7 +191,7 @@ const FOREIGN_TOOLS: [&str; 11] = [
 ];
 
 impl ResponseBody {
-    /// Returns the functions that the answer may call, and a warning for each tool that is left out because only OpenAI's servers have it.
+    /// Returns the functions that the answer may call, and a warning for each tool that is left out because it is not a function.
     ///
     /// # Errors
     /// 400 if a tool is neither a function nor a known tool of OpenAI.

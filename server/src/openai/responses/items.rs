@@ -170,7 +170,7 @@ impl ResponseObject {
     }
 }
 
-/// Returns the number with the fewest digits that is read as `x`: 0.8, where a plain conversion has 0.800000011920929.
+/// Converts `x` by way of its shortest decimal form, so that clients see 0.8 and not 0.800000011920929.
 fn decimal(x: f32) -> f64 {
     x.to_string().parse().unwrap_or_else(|_| x.into())
 }

@@ -48,7 +48,7 @@ impl Record {
         let Some((content, version)) = store.get(&folder, &file).await? else { return Ok(None) };
         match serde_json::from_slice(&content) {
             Ok(record) => Ok(Some(record)),
-            // `get` has checked a newer record by its checksum. A record of an older server has none.
+            // `get` has compared the checksum. A record of an older server has no checksum, so its damage may show only here.
             Err(e) => {
                 store.set_aside(&folder, &file, &version).await?;
                 Err(Error::file(format!("the stored response is damaged: {e}")).into())

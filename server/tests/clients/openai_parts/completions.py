@@ -38,7 +38,7 @@ def near(found, expected, what, most=1e-3):
 
 
 def scoring_generates_nothing():
-    """The form in which evaluations ask for the likelihood of a text."""
+    """Evaluation harnesses ask for the likelihood of a text in this form."""
     done = complete(max_tokens=0, logprobs=1, echo=True)
     equal(done.choices[0].text, TEXT, "text with max_tokens = 0 and echo")
     equal(done.usage.completion_tokens, 0, "completion_tokens with max_tokens = 0")

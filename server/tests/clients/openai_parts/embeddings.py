@@ -34,9 +34,9 @@ def forms_are_equal():
 
 
 def tokens_are_texts():
-    """A model for texts gives vectors, too. Both kinds of models take token ids."""
+    """A model that generates text returns vectors, too. Both kinds of models accept token ids."""
     ids = client().post("../tokenize", body={"content": "light", "model": "tiny"}, cast_to=object)["tokens"]
-    # A token of the model of vectors is a byte plus 1.
+    # In the vocabulary of the model `vectors`, the id of a byte is its value plus 1.
     for model, words, tokens in (("tiny", "light", ids), ("vectors", "In", [74, 111])):
         text, one, two = (client().embeddings.create(model=model, input=given, encoding_format="float").data for given in (words, tokens, [tokens, [74]]))
         equal((len(one), len(two)), (1, 2), f"vectors of tokens, and of two lists of tokens, model {model}")

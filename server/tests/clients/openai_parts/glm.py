@@ -1,4 +1,4 @@
-"""A GLM-4, and all versions of RWKV: streams, the prefix cache, saved states. Their test models have no chat format of their own."""
+"""GLM-4 and RWKV-4 to RWKV-6: streams, the prefix cache, saved states. These test models have no chat format of their own."""
 
 from server import Server, equal, models
 

@@ -59,7 +59,7 @@ def states_survive_a_kill():
         then = {"messages": [{"role": "user", "content": "more"}], "state": "story", "max_tokens": 8, "seed": 2}
         expected = server.post(CHAT, then).json["choices"][0]["message"]["content"]
         kept = server.post("/v1/responses", {"input": "light", "max_output_tokens": 8}).json["id"]
-        # In mid-flight: streams run, and states are being written.
+        # The server is killed while streams run and states are being written.
         streams = [Background(server, {**LONG, "save_state": f"lost-{i}", "max_tokens": 300 + i}) for i in range(2)]
         for i in range(10):
             server.post("/v1/states", {"action": "save", "name": f"text-{i}", "prompt": f"In the beginning {i}"})

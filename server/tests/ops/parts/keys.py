@@ -1,4 +1,4 @@
-"""API keys: who may ask, whose states are whose, and what the log says."""
+"""API keys: access, the owners of states, and the names of keys in the log."""
 
 import pathlib
 import subprocess
@@ -31,7 +31,7 @@ def wrong_keys_are_401():
             equal(server.get(target).status, 200, f"{target} without a key")
         for key in (ADA, BOB):
             equal(server.post(CHAT, SHORT, headers=with_key(key)).status, 200, "an answer with a key")
-        # The chat page is public, a path that only begins like a public path is not.
+        # The chat page is public, but other paths that begin like a public path need a key.
         for target in ("/page/../v1/models", "//v1/models", "/health/../v1/models", "/page/..%2fv1/models"):
             answer = server.get(target)
             assert answer.status in (400, 401, 404) and b'"owned_by"' not in answer.body, f"{target} without a key: expected 400, 401 or 404, found {answer.status} {answer.body[:200]!r}"

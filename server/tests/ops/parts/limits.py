@@ -18,13 +18,13 @@ def large_bodies_are_413():
         large = json.dumps({**SHORT, "user": "a" * MAX_BODY}).encode()
         answer = server.post(CHAT, large)
         equal((answer.status, answer.error.get("code")), (413, "body_too_large"), "a body above the limit")
-        # The length is stated, but the body does not come: the answer comes at once.
+        # The header states a length above the limit, so the server answers without waiting for the body.
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99999999999\r\nConnection: close\r\n\r\n".encode()
         began = time.monotonic()
         received = raw(server, head)
         assert received.startswith(b"HTTP/1.1 413"), f"a stated length above the limit: expected 413, found {received[:100]!r}"
         assert time.monotonic() - began < 5, f"a stated length above the limit: expected an answer within 5 s, found {time.monotonic() - began:.1f} s"
-        # Without a stated length.
+        # A chunked body states no length, so the server counts the bytes as they arrive.
         chunk = b"%x\r\n%s\r\n" % (10_000, b" " * 10_000)
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\nConnection: close\r\n\r\n".encode()
         received = raw(server, head + chunk * 4 + b"0\r\n\r\n")
@@ -47,7 +47,7 @@ def large_headers_are_refused():
 
 
 def slow_clients_end():
-    """The time limit for a header, and for a body, is `--read-timeout`. Other clients are answered meanwhile."""
+    """`--read-timeout` limits the time for a header, and the time for a body. The server answers other clients meanwhile."""
     with Server("--read-timeout", "2") as server:
         head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n"
         for name, sent, expected in (("header", head, (b"", b"HTTP/1.1 408")), ("body", head + '\r\n{"messages": [', (b"HTTP/1.1 408",))):

@@ -8,7 +8,7 @@ CHAT = "/v1/chat/completions"
 TEXT = "/v1/completions"
 USER = [{"role": "user", "content": "light"}]
 SHORT = {"messages": USER, "max_tokens": 8, "seed": 1}
-# A text that no test waits for.
+# A text so long that no test waits for its end.
 LONG = {"prompt": "In the beginning", "max_tokens": 10_000_000, "ignore_eos": True, "seed": 1}
 
 
