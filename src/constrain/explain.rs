@@ -9,10 +9,7 @@ use web_time::Instant;
 
 /// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
-    (
-        NO_TEXT,
-        "the grammar matches no text that the tokens of the vocabulary can form; look for a rule that refers only to itself",
-    ),
+    (NO_TEXT, "the grammar matches no text that the tokens of the vocabulary can form; look for a rule that refers only to itself"),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),
     ("cancelled", AMBIGUOUS),
@@ -125,7 +122,8 @@ fn meaning(schema: &Value, said: &str) -> Error {
     if said.contains(NO_TEXT) {
         let refers = schema.get("$ref").and_then(Value::as_str).map(|target| format!(", whose \"$ref\" is {}", short(target, 60)));
         let text = format!("no text of the vocabulary's tokens matches this schema{}", refers.unwrap_or_default());
-        return Error::input(text).hint("if a \"$ref\" leads back to this schema, give it an alternative under \"anyOf\", such as {\"type\": \"null\"}");
+        return Error::input(text)
+            .hint("if a \"$ref\" leads back to this schema, give it an alternative under \"anyOf\", such as {\"type\": \"null\"}");
     }
     match OF_SCHEMA.iter().find(|(known, ..)| said.contains(known)) {
         Some((_, meant, hint)) => Error::input(*meant).hint(*hint),

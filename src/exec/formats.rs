@@ -210,7 +210,9 @@ fn exception(word: &str) -> Result<Exception> {
     let Some((which, name)) = word.split_once('=') else {
         let example = KINDS.iter().map(|(name, _)| *name).find(|name| *name == word).unwrap_or("head");
         let e = Error::usage(format!("expected PART=FORMAT after a comma, found {word:?}")).field("quant");
-        return Err(e.hint(format!("write {example}=i8, for example; PART is {}, or a piece of a tensor's name that contains a dot", kinds())));
+        return Err(
+            e.hint(format!("write {example}=i8, for example; PART is {}, or a piece of a tensor's name that contains a dot", kinds()))
+        );
     };
     let which = match KINDS.iter().find(|(name, _)| *name == which) {
         Some((_, kind)) => Which::Kind(*kind),

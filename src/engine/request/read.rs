@@ -3,7 +3,7 @@
 use super::super::wire::{is_text, nested, of, plain, whole_number};
 use super::super::{Fields, Rules};
 use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
-use crate::chat::Thinking;
+use crate::chat::{Thinking, Tool};
 use crate::error::{Error, Result, short};
 use crate::sample::{Sampling, Setting};
 use crate::session::{MAX_GUESSES, Pooling, Speculate};
@@ -136,7 +136,8 @@ impl Request {
 /// Reads an array of token ids. An error names the first wrong element, as in `tokens[3]`.
 fn ids(name: &str, value: &str) -> Result<Vec<u32>> {
     let is_id = |found: &Value| found.as_u64().is_some_and(|n| u32::try_from(n).is_ok());
-    of(name, value, "an array of token ids").map_err(|e| element(name, value, "a token id, a whole number of at least 0", is_id).unwrap_or(e))
+    of(name, value, "an array of token ids")
+        .map_err(|e| element(name, value, "a token id, a whole number of at least 0", is_id).unwrap_or(e))
 }
 
 /// Reads an array of strings. An error names the first wrong element, as in `stop[0]`.
