@@ -135,7 +135,8 @@ fn explain(error: SafeTensorError, header: &[u8], file_bytes: u64, incomplete: &
             Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            let described = serde_json::from_slice::<Metadata>(header).ok().map(|m| (8 + header.len() as u64).saturating_add(m.data_len() as u64));
+            let described =
+                serde_json::from_slice::<Metadata>(header).ok().map(|m| (8 + header.len() as u64).saturating_add(m.data_len() as u64));
             let described = described.map_or_else(|| "another size".into(), |bytes| format!("{bytes} bytes"));
             Error::file(format!("the file has {file_bytes} bytes, but its safetensors header describes {described}")).hint(incomplete)
         }
