@@ -71,7 +71,7 @@ pub fn located(path: &Path, download: Option<&mut dyn FnMut(u64, u64)>) -> Resul
         }
         (None, None) => {
             let mut e = found.missing();
-            e.hint = e.hint.map(|hint| hint.replace("add --yes", "set `download`"));
+            e.hint = e.hint.map(|hint| hint.replace("add --yes to this command", "set `download`"));
             Err(e)
         }
     }
