@@ -136,8 +136,7 @@ impl Request {
 /// Reads an array of token ids. An error names the first wrong element, as in `tokens[3]`.
 fn ids(name: &str, value: &str) -> Result<Vec<u32>> {
     let is_id = |found: &Value| found.as_u64().is_some_and(|n| u32::try_from(n).is_ok());
-    of(name, value, "an array of token ids")
-        .map_err(|e| element(name, value, "a token id, a whole number of at least 0", is_id).unwrap_or(e))
+    of(name, value, "an array of token ids").map_err(|e| element(name, value, "a token id such as 261", is_id).unwrap_or(e))
 }
 
 /// Reads an array of strings. An error names the first wrong element, as in `stop[0]`.

@@ -122,7 +122,7 @@ fn errors_name_the_field() {
         (r"{}", "expected exactly one of the fields prompt, messages and tokens, found none of them"),
         (r#"{"prompt":"x","tokens":[1]}"#, "expected exactly one of the fields prompt, messages and tokens, found several of them"),
         (r#"{"prompt":7}"#, "prompt: expected a string, found 7"),
-        (r#"{"tokens":[-1]}"#, "tokens[0]: expected a token id, a whole number of at least 0, found -1"),
+        (r#"{"tokens":[-1]}"#, "tokens[0]: expected a token id such as 261, found -1"),
         (r#"{"tokens":7}"#, "tokens: expected an array of token ids, found 7"),
         (r#"{"prompt":"x","stop":["a",7]}"#, "stop[1]: expected a string, found 7"),
         (r#"{"prompt":"x","tools":[{"type":"python"},{"type":"function"}]}"#, "tools[1]: expected a tool: a tool of type function needs"),
@@ -140,7 +140,7 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","tool_choice":7}"#, "tool_choice: expected auto, none, required or the name of a tool, found 7"),
         (r#"{"prompt":"x","choice":[""]}"#, "choice: expected at least one text that is not empty, found none"),
         (r#"{"prompt":"x","regex":1}"#, "regex: expected a string with a regular expression, found 1"),
-        (r#"{"prompt":"x","stop_token_ids":["a"]}"#, "stop_token_ids[0]: expected a token id, a whole number of at least 0, found \"a\""),
+        (r#"{"prompt":"x","stop_token_ids":["a"]}"#, "stop_token_ids[0]: expected a token id such as 261, found \"a\""),
         (r#"{"prompt":"x","close":1}"#, "close: expected true or false, found 1"),
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (
