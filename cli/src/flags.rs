@@ -40,6 +40,7 @@ const OPTIONS: &[(&str, &str)] = &[
     ("speculate", "--speculate"),
     ("state", "--state"),
     ("state_dtype", "--state-dtype"),
+    ("state_of", "--state-of"),
     #[cfg(feature = "serve")]
     ("state_quota", "--state-quota"),
     #[cfg(feature = "serve")]

@@ -63,11 +63,11 @@ pub fn quant(name: &str) -> Option<&'static str> {
     let name = name.to_lowercase();
     let begins = |all: &[&str]| all.iter().any(|start| name.starts_with(start));
     if begins(&["q4_k"]) {
-        Some("wingbeat's name of this type is q4_k")
+        Some("wingbeat's nearest format is q4_k")
     } else if begins(&["q5_k"]) {
-        Some("wingbeat's name of this type is q5_k")
+        Some("wingbeat's nearest format is q5_k")
     } else if begins(&["q3_k"]) {
-        Some("wingbeat's name of this type is q3_k")
+        Some("wingbeat's nearest format is q3_k")
     } else if begins(&["q8", "int8", "8bit", "fp8", "w8", "bnb-8"]) || name == "8" {
         Some("wingbeat's formats of 8 bits are i8 and q8_0")
     } else if begins(&["q4", "iq4", "int4", "4bit", "fp4", "w4", "awq", "gptq", "bnb-4"]) || name == "4" {

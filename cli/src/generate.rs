@@ -186,6 +186,9 @@ const SAVED: &str = "saved";
 /// Converts the input to tokens. `n_before` is the number of tokens of the loaded state. The result may be empty if this state has logits to continue
 /// from.
 fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -> Result<Vec<u32>> {
+    if let GivenInput::Tokens(ids) = &given {
+        model.check_ids(ids).map_err(|e| e.at("--tokens"))?;
+    }
     let prompt = given.tokens(|text| if text.is_empty() { Ok(Vec::new()) } else { model.encode_after(n_before, text) })?;
     if prompt.is_empty() && !has_logits {
         return Err(nothing_to_continue());

@@ -360,7 +360,8 @@ pub fn orientation(text: &str) -> std::result::Result<StateOrientation, String> 
 
 /// Checks the value of `--quant` and returns it unchanged.
 fn quant(text: &str) -> std::result::Result<String, String> {
-    let hint = |e: &Error| foreign::quant(text).map_or_else(|| e.hint.clone().unwrap_or_default(), Into::into);
+    let known = if text.contains(',') { None } else { foreign::quant(text) };
+    let hint = |e: &Error| known.map_or_else(|| e.hint.clone().unwrap_or_default(), Into::into);
     text.parse::<QuantPlan>().map(|_| text.to_string()).map_err(|e| format!("{}; hint: {}", e.message, hint(&e)))
 }
 

@@ -132,6 +132,11 @@ impl InputArgs {
         self.text.file.as_deref().filter(|path| !is_standard(path)).map_or_else(|| "text".into(), |path| path.display().to_string())
     }
 
+    /// Returns the place of an error in the input: the path of the file, `--tokens` or `text`.
+    pub fn place(&self) -> String {
+        if self.tokens.is_some() { "--tokens".into() } else { self.name() }
+    }
+
     /// Reads the input as [`read`](Self::read) does. A missing input is an error.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub fn located(path: &Path, download: Option<&mut dyn FnMut(u64, u64)>) -> Resul
         }
         (None, None) => {
             let mut e = found.missing();
-            e.hint = e.hint.map(|hint| hint.replace("add --yes", "set `download`"));
+            e.hint = e.hint.map(|hint| hint.replace("add --yes to this command", "set `download`"));
             Err(e)
         }
     }
@@ -160,7 +160,7 @@ impl Published {
             Some(model) => model.missing(&self.typed),
             None => Error::file("this model is not on this disk")
                 .at(&self.typed)
-                .hint(format!("download it with: wingbeat pull {}; or add --yes", self.typed)),
+                .hint(format!("download it with: wingbeat pull {}; or add --yes to this command", self.typed)),
         }
     }
 
@@ -186,7 +186,7 @@ impl PublishedModel {
     fn missing(&self, text: &str) -> Error {
         let size = self.size.map(|size| format!(", {size}")).unwrap_or_default();
         let found = format!("no such file or folder, but this is a published model: {}, {}{size}", self.architecture, self.parameters);
-        let or = if cfg!(feature = "download") { "; or add --yes" } else { "" };
+        let or = if cfg!(feature = "download") { "; or add --yes to this command" } else { "" };
         Error::file(found).at(text).hint(self.how_to_get() + or)
     }
 

@@ -55,7 +55,7 @@ pub fn run(args: Args) -> Outcome {
     signals::stop_on_interrupt(&session.stop_flag());
     let tokens = given.tokens(|text| session.encode(&Prompt::Text(text)))?;
     if tokens.is_empty() || (tokens.len() < 2 && args.logits.is_none()) {
-        return Err(too_short(tokens.len()).into());
+        return Err(too_short(tokens.len()).at(args.input.place()).into());
     }
     let (slot, _) = args.model.open_slot(&mut session)?;
     let mut reader = ScoreReader { bar: Progress::new("scoring", Unit::Tokens), logprobs: vec![None] };

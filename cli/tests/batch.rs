@@ -167,7 +167,7 @@ fn a_line_that_is_wrong_is_a_line_of_results() {
         (r#"{"id":"gbnf","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"gbnf again","prompt":"x","grammar":"root ::= [a"}"#, "grammar: line 1, column 12"),
         (r#"{"id":"schema","prompt":"x","json_schema":{"type":"strin"}}"#, "json_schema"),
-        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "matches no text"),
+        (r##"{"id":"endless","prompt":"x","json_schema":{"$ref":"#"}}"##, "no text of the vocabulary's tokens matches"),
         (r#"{"id":"schema's text","prompt":"x","json_schema":"{"}"#, "the JSON schema is not valid JSON: the JSON ends"),
         (r#"{"id":"both","prompt":"x","grammar":"root ::= \"a\"","json_object":true}"#, "at most one of the fields grammar"),
     ];

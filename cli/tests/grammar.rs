@@ -40,7 +40,7 @@ fn the_program_reports_errors_in_grammars_and_schemas() {
     assert!(Path::new(no_vocab).exists());
     for (args, text, code, said) in [
         (["--grammar", "f"], "root ::= [a", 1, "f: line 1, column 12: expected ]"),
-        (["--grammar", "f"], "root ::= x\nx ::= x \"a\"\n", 1, "f: rule x can never match"),
+        (["--grammar", "f"], "root ::= x\nx ::= x \"a\"\n", 1, "f: rule \"x\" can never match"),
         (["--grammar", "g"], "", 1, "g: No such file"),
         (["--json-schema", "f"], "{", 1, "f: the JSON schema is not valid JSON: the JSON ends"),
         (["--json-schema", "f"], "3", 1, "f: expected a JSON schema"),

@@ -41,7 +41,7 @@ fn the_last_answer_is_continued() {
     for (body, field, said) in [
         (ask("And", json!({"continue_final_message": false})), "continue_final_message", "expected true, because the last message"),
         (ask("", json!({"continue_final_message": true})), "continue_final_message", "expected a last message of the role assistant"),
-        (json!({"messages": [{"role": "assistant", "content": "a"}]}), "messages", "expected a message before the answer"),
+        (json!({"messages": [{"role": "assistant", "content": "a"}]}), "messages", "expected a message of the role user before the answer"),
         (ask("{\"b", json!({"json_schema": {"enum": ["a"]}})), "messages", "the begun answer \"{\\\"b\" breaks the rules"),
     ] {
         let answer = server.post(CHAT, &body);

@@ -70,7 +70,8 @@ impl Question {
         }
         let (messages, mut begun) = AnswerPrefix::split(messages);
         if messages.is_empty() {
-            let e = Error::input("expected a message before the answer that the model continues").field("messages");
+            let e = Error::input("expected a message of the role user before the answer, found only a message of the role assistant")
+                .field("messages");
             return Err(e.hint("begin with a message of the role user"));
         }
         let sampling = format.settings().sampling;

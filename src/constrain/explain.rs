@@ -2,17 +2,14 @@
 //! internals and repeat the grammar.
 
 use super::schema::{Pointer, below, find};
-use crate::error::Error;
+use crate::error::{Error, short};
 use serde_json::{Map, Value, json};
 use std::time::Duration;
 use web_time::Instant;
 
 /// Phrases in llguidance's error messages, each with its meaning for the author of a grammar.
 const MEANT: [(&str, &str); 9] = [
-    (
-        "NoExtensionBias",
-        "the grammar matches no text that the tokens of the vocabulary can form; look for a rule or \"$ref\" that refers only to itself",
-    ),
+    (NO_TEXT, "the grammar matches no text that the tokens of the vocabulary can form; look for a rule that refers only to itself"),
     ("Current row has", AMBIGUOUS),
     ("Too many items", AMBIGUOUS),
     ("cancelled", AMBIGUOUS),
@@ -22,6 +19,8 @@ const MEANT: [(&str, &str); 9] = [
     ("symbols", "the grammar has too many different parts"),
     ("too many states", TOO_LARGE),
 ];
+/// The phrase in llguidance's error message for a grammar without a text.
+const NO_TEXT: &str = "NoExtensionBias";
 const AMBIGUOUS: &str = "the grammar is too ambiguous here";
 const TOO_LARGE: &str = "the texts, character classes and repetitions of the grammar are too large";
 
@@ -87,7 +86,9 @@ pub fn blame(root: &Value, said: String, mut compile: impl FnMut(&Value) -> Opti
         }
         break;
     }
-    meaning(schema, &said).at(at)
+    let e = meaning(schema, &said);
+    // The pointer of the root is empty, and an error that no keyword explains needs a place.
+    if said.contains(NO_TEXT) && at.to_string().is_empty() { e.at("root of the schema") } else { e.at(at) }
 }
 
 /// Returns the schema of an object that has exactly the properties `parts`. [`blame`] compiles it to test `parts` without the rest of `root`.
@@ -117,6 +118,12 @@ fn meaning(schema: &Value, said: &str) -> Error {
             }
         }
         return Error::input("no JSON matches this schema: its parts contradict each other");
+    }
+    if said.contains(NO_TEXT) {
+        let refers = schema.get("$ref").and_then(Value::as_str).map(|target| format!(", whose \"$ref\" is {}", short(target, 60)));
+        let text = format!("no text of the vocabulary's tokens matches this schema{}", refers.unwrap_or_default());
+        return Error::input(text)
+            .hint("if a \"$ref\" leads back to this schema, give it an alternative under \"anyOf\", such as {\"type\": \"null\"}");
     }
     match OF_SCHEMA.iter().find(|(known, ..)| said.contains(known)) {
         Some((_, meant, hint)) => Error::input(*meant).hint(*hint),

@@ -134,7 +134,7 @@ impl<'t> GbnfReader<'t> {
         }
         if let Some((_, before)) = self.rules[rule].body {
             let found =
-                format!("rule {} is defined twice, first in line {}", &self.text[name.clone()], line_and_column(self.text, before).0);
+                format!("rule {:?} is defined twice, first in line {}", &self.text[name.clone()], line_and_column(self.text, before).0);
             return Err(self.refuse(name, &found));
         }
         self.at += 3;
@@ -386,12 +386,13 @@ impl<'t> GbnfReader<'t> {
 
     fn finish(self) -> Result<Rules> {
         let Some(&root) = self.names.get(ROOT) else {
-            return Err(Error::input(format!("the grammar has no rule {ROOT}"))
+            return Err(Error::input(format!("the grammar has no rule {ROOT:?}"))
                 .hint(format!("define the rule {ROOT} ::= …; the output must match it")));
         };
         if let Some(missing) = self.rules.iter().find(|r| r.body.is_none()) {
             let name = short(&self.text[missing.named.clone()], 60);
-            return Err(refuse(self.text, missing.named.clone(), &format!("rule {name} is used, but not defined")));
+            let e = refuse(self.text, missing.named.clone(), &format!("rule {name:?} is used, but not defined"));
+            return Err(e.hint(format!("define the rule: {name} ::= …")));
         }
         let names = self.rules.iter().map(|r| self.text[r.named.clone()].to_owned()).collect();
         let bodies = self.rules.into_iter().filter_map(|r| r.body).map(|(body, _)| body).collect();

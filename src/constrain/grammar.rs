@@ -26,7 +26,9 @@ fn checked(schema: &Value) -> Result<Value> {
     let mut schema = match schema {
         Value::Object(_) => schema.clone(),
         Value::Bool(true) => json!({}),
-        Value::Bool(false) => return Err(Error::input("the JSON schema is false, which allows no value")),
+        Value::Bool(false) => {
+            return Err(Error::input("the JSON schema is false, which allows no value").hint("write true, or an object with keywords"));
+        }
         _ => {
             return Err(Error::input(format!(
                 "expected a JSON schema, which is an object or true; found {}",

@@ -101,7 +101,7 @@ impl GrammarParts {
             None => Ok(parts),
             Some((Node::Rule(rule), _)) => {
                 let name = short(&rules.names[*rule], 60);
-                Err(Error::input(format!("rule {name} can never match, because every alternative refers back to {name}"))
+                Err(Error::input(format!("rule {name:?} can never match, because every alternative refers back to {name:?}"))
                     .hint("add an alternative that does not refer to the rule itself"))
             }
             Some(_) => Err(Error::input("a class [^…] excludes every character")),

@@ -128,7 +128,8 @@ impl<'s> Walk<'s> {
             return Err(e.hint("refer to a part of the same schema, such as #/$defs/name"));
         }
         let Some((at, schema)) = find(self.root, target) else {
-            return Err(Error::input(format!("\"$ref\" refers to {shown}, which this schema does not have")).at(&part.at));
+            let e = Error::input(format!("\"$ref\" refers to {shown}, which this schema does not have")).at(&part.at);
+            return Err(e.hint("define this part of the schema, or correct the \"$ref\""));
         };
         let levels = self.n_levels + 1;
         if levels > MAX_LEVELS {

@@ -69,7 +69,7 @@ impl<'a> Fields<'a> {
         serde_json::from_slice(json).map_err(|e| {
             let found = short(&String::from_utf8_lossy(json), 40);
             let text = match e.classify() {
-                Category::Data if !found.trim_start().starts_with('{') => format!("expected a JSON object, found {found:?}"),
+                Category::Data if !found.trim_start().starts_with('{') => format!("expected a JSON object, found {found}"),
                 Category::Data => in_words(&e),
                 _ => format!("invalid JSON, found {found:?}: {}", with_place(&e)),
             };

@@ -208,7 +208,13 @@ fn kept(part: &MatrixPart, dtype: DType) -> FormatChoice {
 
 /// Parses an exception, as in `head=i8`.
 fn exception(word: &str) -> Result<Exception> {
-    let (which, name) = word.split_once('=').ok_or_else(|| unknown(word))?;
+    let Some((which, name)) = word.split_once('=') else {
+        let example = KINDS.iter().map(|(name, _)| *name).find(|name| *name == word).unwrap_or("head");
+        let e = Error::usage(format!("expected PART=FORMAT after a comma, found {word:?}")).field("quant");
+        return Err(
+            e.hint(format!("write {example}=i8, for example; PART is {}, or a piece of a tensor's name that contains a dot", kinds()))
+        );
+    };
     let which = match KINDS.iter().find(|(name, _)| *name == which) {
         Some((_, kind)) => Which::Kind(*kind),
         // A piece of a tensor's name must contain a dot, so that a misspelt kind is refused.
@@ -245,12 +251,23 @@ fn kinds() -> String {
     KINDS.map(|(name, _)| name).join(", ")
 }
 
+/// Returns the error for an unknown weight format.
 fn unknown(word: &str) -> Error {
-    let names: Vec<_> = QuantPlan::names().chain([QuantPlan::KEEP]).collect();
-    let names = names.join(", ");
-    let text = format!("unknown weight format {word:?}, expected one of f16 (no quantisation), {names}");
-    let kinds = kinds();
-    Error::usage(text).field("quant").hint(format!("to give a part of the model another format, add PART=FORMAT after a comma, such as i4,head=i8,att.output=f16; PART is {kinds}, or a piece of a tensor's name that contains a dot"))
+    let names: Vec<&str> = QuantPlan::names().collect();
+    let near: Vec<&str> = names.iter().copied().filter(|name| is_near(name, &word.to_ascii_lowercase())).collect();
+    let hint: String = match (word, near.as_slice()) {
+        ("", _) => "name a format; keep leaves the formats of the file unchanged".into(),
+        (_, []) => "i8 and q8_0 have 8 bits; i4, nf4 and q4_k have 4 bits; keep leaves the formats of the file unchanged".into(),
+        (_, near) => format!("similar formats: {}", near.join(", ")),
+    };
+    let (names, keep) = (names.join(", "), QuantPlan::KEEP);
+    let text = format!("unknown weight format {word:?}, expected one of f16 (no quantisation), {names}, {keep} (the file's formats)");
+    Error::usage(text).field("quant").hint(hint)
+}
+
+/// Returns whether two names have the same length and differ in at most one character.
+fn is_near(a: &str, b: &str) -> bool {
+    a.len() == b.len() && a.bytes().zip(b.bytes()).filter(|(x, y)| x != y).count() <= 1
 }
 
 /// Sets the format of every matrix of the stacks `matrices`. `plan` chooses which matrices are quantised, and their formats. `dtype` chooses the
@@ -350,7 +367,11 @@ mod tests {
         }
         for wrong in ["", "i3", "f32", "i8,i4", "i8,foot=i4", "i8,head=i3", "I8", "i8,", "head", "keep,i8", "i8,keep"] {
             let error = wrong.parse::<QuantPlan>().unwrap_err().to_string();
-            let known = if wrong.contains("foot") { "unknown part \"foot\" of a model" } else { "i4-mixed" };
+            let known = match wrong {
+                "i8,foot=i4" => "unknown part \"foot\" of a model",
+                "i8,i4" | "i8," | "keep,i8" | "i8,keep" => "expected PART=FORMAT after a comma, found",
+                _ => "i4-mixed",
+            };
             assert!(error.contains(known), "{wrong}: {error}");
         }
         let spec = MatrixSpec { parts: vec![MatrixPart::new("blocks.0.att.key.weight", 1, 1)], has_sparse_input: false, n_used: None };

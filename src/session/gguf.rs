@@ -128,7 +128,7 @@ fn own(input: &Checkpoint) -> Result<Vocab> {
         Choice::Found(vocab) => Ok(vocab),
         Choice::Missing { hint } => Err(Error::usage("a GGUF file needs a vocabulary, and none was found for this model")
             .at(input.path().map_or_else(|| input.name().to_string(), |path| path.display().to_string()))
-            .hint(format!("{hint}; `vocab=none` writes the file without a vocabulary"))),
+            .hint(format!("to write the file without a vocabulary, use `vocab=none`; otherwise, {hint}"))),
     }
 }
 

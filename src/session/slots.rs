@@ -119,12 +119,11 @@ impl Slots {
     }
 
     fn refused(&self, slot: Slot) -> Error {
-        let why = if slot.session == self.session {
-            "cannot be used: it was closed"
-        } else {
-            "cannot be used here: it belongs to another session"
+        let (why, hint) = match slot.session == self.session {
+            true => ("cannot be used: it was closed", "open another slot"),
+            false => ("cannot be used here: it belongs to another session", "use the session that opened the slot"),
         };
-        Error::input(format!("{slot} {why}"))
+        Error::input(format!("{slot} {why}")).hint(hint)
     }
 }
 

@@ -365,7 +365,7 @@ pub async fn tuned_into_state(from: &Path, model: &Path, options: &Options, to: 
     let checkpoint = Checkpoint::open(from)?;
     if !checkpoint.names().any(|n| n.ends_with(TUNED)) {
         let e = Error::file("expected a tuned initial state, a file with tensors blocks.N.att.time_state; found no such tensor");
-        return Err(e.at(from.display()));
+        return Err(e.hint("give the file of a tuned initial state, or leave out `state_of` to convert a model").at(from.display()));
     }
     let definition = Definition::new(&ModelSource::Path(model.to_path_buf()), options)?;
     refuse_same_file(&checkpoint, to)?;

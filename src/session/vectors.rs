@@ -89,7 +89,7 @@ impl VectorRule {
             }
             Purpose::Logits => {
                 if let Some(task) = options.task {
-                    let text = format!("this model has no tasks, but the task {} is given", task.name());
+                    let text = format!("this model has no tasks, but the task {:?} is given", task.name());
                     return Err(Error::usage(text).field("task").hint("leave out `task`; only EmbeddingRWKV models have tasks"));
                 }
                 Rows::Pooled(options.pooling.unwrap_or_default())

@@ -171,7 +171,7 @@ fn in_family(family: &VocabFamily, folder: Option<&Path>) -> Choice {
 
 fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
     let missing = |why: String| Choice::Missing {
-        hint: format!("name the model's vocabulary file with `vocab`: no vocabulary is known for {n_vocab} embeddings{why}"),
+        hint: format!("name the file of the model's vocabulary, which has {n_vocab} ids, with `vocab`{why}"),
     };
     let found = folder.map(vocabularies).unwrap_or_default();
     let [path] = found.as_slice() else {
@@ -184,7 +184,7 @@ fn alone(n_vocab: usize, folder: Option<&Path>) -> Choice {
             missing(format!("; {} ends at id {}", path.display(), vocab.max_id()))
         }
         Ok(vocab) => Choice::Found(vocab),
-        Err(e) => missing(format!("; {e}")),
+        Err(e) => missing(format!("; {}", Error { hint: None, ..e })),
     }
 }
 

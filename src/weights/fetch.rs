@@ -229,6 +229,6 @@ mod tests {
     #[test]
     fn a_cut_file_is_refused() {
         let (files, _) = ranged("m.safetensors", &TINY[..TINY.len() - 1]);
-        assert!(Checkpoint::open(files.folder()).unwrap_err().to_string().contains("describes another size"));
+        assert!(Checkpoint::open(files.folder()).unwrap_err().to_string().contains("but its safetensors header describes"));
     }
 }

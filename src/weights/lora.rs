@@ -328,7 +328,9 @@ impl ModulePair {
     /// `File` if a matrix is missing or if the shapes do not match. `Model` if the configuration contradicts the pair.
     fn of(file: &Checkpoint, module: &str, halves: Halves, scaling: &Scaling) -> Result<ModulePair> {
         let lacks = |other: &str, this: &str, name: &str| {
-            Err(Error::file(format!("the LoRA adapter has no {other} for this {this}")).hint(AGAIN).at(format!("tensor {name}")))
+            Err(Error::file(format!("the LoRA adapter has this {this}, but not the matching {other}"))
+                .hint(AGAIN)
+                .at(format!("tensor {name}")))
         };
         let (a, b, form, of_b) = match (halves.a, halves.b, &halves.magnitude) {
             (Some((a, form)), Some((b, of_b)), _) => (a, b, form, of_b),

@@ -329,7 +329,7 @@ impl Checkpoint {
     pub fn check_shape(&self, name: &str, shape: &[usize]) -> Result<()> {
         let found = self.shape(name).ok_or_else(|| {
             Error::model(format!("the tensor is missing; the model needs it with the shape {shape:?}"))
-                .hint("the file is incomplete or belongs to another model: give the file of this model, or download it again")
+                .hint("the file is incomplete, or was made for another model: download the file again, or use another file")
                 .at(self.place_of(name))
         })?;
         let checked = match without_ones(&found) == without_ones(shape) {
@@ -409,6 +409,7 @@ fn without_ones(shape: &[usize]) -> Vec<usize> {
 
 fn wrong_shape(found: &[usize], needed: &[usize]) -> Error {
     Error::model(format!("the model needs the shape {needed:?}, found the shape {found:?}"))
+        .hint("the file is damaged, or was made for another model: download the file again, or use another file")
 }
 
 /// Returns the view with the shape `shape`. Fails if the two shapes differ in more than dimensions of size 1.

@@ -52,7 +52,7 @@ pub(super) fn parse(file: &[u8], size: u64) -> Result<(Vec<LocatedTensor>, BTree
     let read = if size == file.len() as u64 { SafeTensors::read_metadata(file) } else { read_header(&rest[..length as usize], size) };
     let (length, header) = read.map_err(|e| {
         let is_state = rest[..length as usize].windows(STATE_KEY.len()).any(|key| key == STATE_KEY);
-        explain(e, size, if is_state { STATE } else { AGAIN })
+        explain(e, &rest[..length as usize], size, if is_state { STATE } else { AGAIN })
     })?;
     let mut tensors = Vec::new();
     for name in header.offset_keys() {
@@ -117,7 +117,7 @@ fn dtype_of(dtype: Dtype) -> Result<DType> {
 }
 
 /// Returns the error for a header that the crate `safetensors` refused. `incomplete` is the hint for a truncated file.
-fn explain(error: SafeTensorError, file_bytes: u64, incomplete: &str) -> Error {
+fn explain(error: SafeTensorError, header: &[u8], file_bytes: u64, incomplete: &str) -> Error {
     use SafeTensorError as E;
     match error {
         E::InvalidHeader(e) => Error::file("the safetensors header is not UTF-8 text").hint(DAMAGED).caused_by(e),
@@ -135,14 +135,29 @@ fn explain(error: SafeTensorError, file_bytes: u64, incomplete: &str) -> Error {
             Error::file("the tensor does not begin where the previous tensor ends").at(format!("tensor {name}")).hint(DAMAGED)
         }
         E::MetadataIncompleteBuffer => {
-            Error::file(format!("the file has {file_bytes} bytes, but its safetensors header describes another size")).hint(incomplete)
+            let described =
+                serde_json::from_slice::<Metadata>(header).ok().map(|m| (8 + header.len() as u64).saturating_add(m.data_len() as u64));
+            let described = described.map_or_else(|| "another size".into(), |bytes| format!("{bytes} bytes"));
+            Error::file(format!("the file has {file_bytes} bytes, but its safetensors header describes {described}")).hint(incomplete)
         }
-        E::TensorInvalidInfo => {
-            Error::file("the safetensors header gives a tensor more or fewer bytes than its shape and number type need").hint(DAMAGED)
-        }
+        E::TensorInvalidInfo => wrong_size(header)
+            .unwrap_or_else(|| Error::file("the safetensors header gives a tensor more or fewer bytes than its shape and number type need"))
+            .hint(DAMAGED),
         E::ValidationOverflow => Error::file("the safetensors header gives a tensor a shape that is too large").hint(DAMAGED),
         other => Error::file(format!("invalid safetensors file: {other}")).hint(DAMAGED).caused_by(other),
     }
+}
+
+/// Returns the error for the first tensor in a header whose bytes do not match its shape and number type.
+fn wrong_size(header: &[u8]) -> Option<Error> {
+    let metadata: Metadata = serde_json::from_slice(header).ok()?;
+    metadata.offset_keys().into_iter().find_map(|name| {
+        let info = metadata.info(&name)?;
+        let found = info.data_offsets.1.checked_sub(info.data_offsets.0)?;
+        let needed = info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &n| bits.checked_mul(n))?.div_ceil(8);
+        let text = format!("a tensor of type {} and shape {:?} needs {needed} bytes, found {found} bytes", info.dtype, info.shape);
+        (found != needed).then(|| Error::file(text).at(format!("tensor {name}")))
+    })
 }
 
 #[cfg(test)]
@@ -180,10 +195,10 @@ mod tests {
         };
         assert!(whole(&[0xff; 64]).unwrap_err().to_string().contains("18446744073709551615"));
         assert!(refusal(&one("F32", "[1]", 0, 4), 3).contains("download"));
-        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("its safetensors header describes another size"));
+        assert!(refusal(&one("F32", "[1]", 0, 4), 5).contains("has 67 bytes, but its safetensors header describes 66 bytes"));
         let state = one("F32", "[1]", 0, 4).replacen('{', r#"{"__metadata__":{"weights_hash":"x"},"#, 1);
         assert!(refusal(&state, 3).ends_with("(the state file is incomplete: save the state again)"));
-        assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("more or fewer bytes"));
+        assert!(refusal(&one("F32", "[2]", 0, 4), 4).contains("tensor a: a tensor of type F32 and shape [2] needs 8 bytes, found 4 bytes"));
         assert!(refusal(&one("F32", "[1]", 4, 8), 8).contains("tensor a: the tensor does not begin"));
         assert!(refusal(&one("Q4", "[1]", 0, 4), 4).contains("Q4"));
         assert!(refusal(&one("F8_E4M3", "[4]", 0, 4), 4).contains("F8_E4M3"));

@@ -19,7 +19,7 @@ fn said(text: &str) -> String {
 fn advice(model: &str) -> String {
     let model = named(model).unwrap();
     if cfg!(feature = "download") {
-        return format!("download the model with: wingbeat pull {}; or add --yes", model.name);
+        return format!("download the model with: wingbeat pull {}; or add --yes to this command", model.name);
     }
     format!("download the model with: {}; then give -m {}", model.command(), model.file.unwrap_or(model.name))
 }

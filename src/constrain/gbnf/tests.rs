@@ -63,10 +63,10 @@ fn errors_have_line_and_column() {
     let deep = format!("root ::= {}\"a\"", "(".repeat(200));
     let large = format!("root ::= \"a\" #{}", " ".repeat(MAX_BYTES));
     for (text, said) in [
-        ("", "the grammar has no rule root (define the rule root ::= …; the output must match it)"),
-        ("start ::= \"a\"", "the grammar has no rule root"),
-        ("root ::= a\nb ::= \"b\"", "line 1, column 10: rule a is used, but not defined"),
-        ("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: rule root is defined twice, first in line 1"),
+        ("", "the grammar has no rule \"root\" (define the rule root ::= …; the output must match it)"),
+        ("start ::= \"a\"", "the grammar has no rule \"root\""),
+        ("root ::= a\nb ::= \"b\"", "line 1, column 10: rule \"a\" is used, but not defined (define the rule: a ::= …)"),
+        ("root ::= \"a\"\nroot ::= \"b\"", "line 2, column 1: rule \"root\" is defined twice, first in line 1"),
         ("root = \"a\"", "line 1, column 6: expected ::= after the name of a rule; found '='"),
         ("root ::= \"a\"\n  | \"b\"", "line 2, column 3: expected the name of a rule; found '|'"),
         ("root ::= \"a", "line 1, column 12: expected \" to close the string that begins at line 1, column 10; found the end"),

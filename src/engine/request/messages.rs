@@ -44,7 +44,11 @@ pub fn read(field: &str, value: &str, has_earlier: bool) -> Result<Vec<Message>>
         let role = match keys.get("role").and_then(Value::as_str) {
             Some("tool" | "function") => Some(Role::Observation),
             Some("developer") => Some(Role::System),
-            _ => None,
+            Some("system" | "user" | "assistant" | "observation") | None => None,
+            Some(other) => {
+                let text = format!("unknown role {:?}, expected system, user, assistant or tool", short(other, 40));
+                return Err(Error::input(text).field("role").field(&place));
+            }
         };
         let set = |value: &Value| !value.is_null();
         let former = keys.remove("function_call").filter(set).map(|function| json!([{ "function": function }]));

@@ -3,7 +3,7 @@
 use super::super::wire::{is_text, nested, of, plain, whole_number};
 use super::super::{Fields, Rules};
 use super::{Follows, Input, MAX_LOGPROBS, MAX_N, Request, ToolChoice, UNLIMITED};
-use crate::chat::Thinking;
+use crate::chat::{Thinking, Tool};
 use crate::error::{Error, Result, short};
 use crate::sample::{Sampling, Setting};
 use crate::session::{MAX_GUESSES, Pooling, Speculate};
@@ -51,18 +51,18 @@ impl Request {
         for (name, value) in fields.iter() {
             match name {
                 "prompt" => inputs.push(Input::Text(of(name, value, "a string")?)),
-                "tokens" => inputs.push(Input::Tokens(of(name, value, "an array of token ids")?)),
+                "tokens" => inputs.push(Input::Tokens(ids(name, value)?)),
                 "messages" => {
                     let has_earlier = fields.get("state").is_some();
                     inputs.push(Input::Messages(super::messages::read(name, value, has_earlier)?));
                 }
                 "max_tokens" => request.max_tokens = Some(limit(name, value)?),
                 "min_tokens" => request.min_tokens = count(name, value, 0..=usize::MAX)?,
-                "bad_words" => request.bad_words = of(name, value, "an array of strings")?,
-                "allowed_token_ids" => request.allowed_token_ids = Some(of(name, value, "an array of token ids")?),
+                "bad_words" => request.bad_words = strings(name, value, "an array of strings")?,
+                "allowed_token_ids" => request.allowed_token_ids = Some(ids(name, value)?),
                 "stop" if is_text(value) => request.stop = Some(vec![of(name, value, "a string")?]),
-                "stop" => request.stop = Some(of(name, value, "a string or an array of strings")?),
-                "stop_token_ids" => request.stop_token_ids = of(name, value, "an array of token ids")?,
+                "stop" => request.stop = Some(strings(name, value, "a string or an array of strings")?),
+                "stop_token_ids" => request.stop_token_ids = ids(name, value)?,
                 "ignore_eos" => request.ignore_eos = Some(of(name, value, "true or false")?),
                 "grammar" => follows.push(Follows::Rules(Rules::Gbnf(of(name, value, "a string with a GBNF grammar")?))),
                 "json_schema" => {
@@ -98,7 +98,7 @@ impl Request {
                         other => return Err(Error::input(format!("expected last or mean, found {:?}", short(other, 40))).field(name)),
                     });
                 }
-                "tools" => request.tools = nested(name, value, "an array of tools")?,
+                "tools" => request.tools = tools(name, value)?,
                 "tool_choice" => request.tool_choice = Some(tool_choice(name, value)?),
                 "speculate" => {
                     request.speculate = Some(of::<String>(name, value, Speculate::EXPECTED)?.parse().map_err(|e: Error| e.field(name))?);
@@ -133,6 +133,34 @@ impl Request {
     }
 }
 
+/// Reads an array of token ids. An error names the first wrong element, as in `tokens[3]`.
+fn ids(name: &str, value: &str) -> Result<Vec<u32>> {
+    let is_id = |found: &Value| found.as_u64().is_some_and(|n| u32::try_from(n).is_ok());
+    of(name, value, "an array of token ids").map_err(|e| element(name, value, "a token id such as 261", is_id).unwrap_or(e))
+}
+
+/// Reads an array of strings. An error names the first wrong element, as in `stop[0]`.
+fn strings(name: &str, value: &str, expected: &str) -> Result<Vec<String>> {
+    of(name, value, expected).map_err(|e| element(name, value, "a string", Value::is_string).unwrap_or(e))
+}
+
+/// Reads an array of tools. An error names the first wrong element, as in `tools[0]`.
+fn tools(name: &str, value: &str) -> Result<Vec<Tool>> {
+    nested(name, value, "an array of tools").map_err(|e| {
+        let all: Vec<Value> = serde_json::from_str(value).unwrap_or_default();
+        let wrong = |(i, tool): (usize, &Value)| nested::<Tool>(&format!("{name}[{i}]"), &tool.to_string(), "a tool").err();
+        all.iter().enumerate().find_map(wrong).unwrap_or(e)
+    })
+}
+
+/// Returns the error for the first element of the array `value` that is not as expected. Returns `None` if `value` is not an array or if all elements
+/// are right.
+fn element(name: &str, value: &str, expected: &str, is_right: impl Fn(&Value) -> bool) -> Option<Error> {
+    let all: Vec<Value> = serde_json::from_str(value).ok()?;
+    let (i, found) = all.iter().enumerate().find(|(_, found)| !is_right(found))?;
+    Some(Error::input(format!("expected {expected}, found {}", short(&found.to_string(), 40))).field(&format!("{name}[{i}]")))
+}
+
 /// Reads `"auto"`, `"none"`, `"required"`, the name of a tool, or `{"type": "function", "function": {"name": …}}`.
 fn tool_choice(name: &str, value: &str) -> Result<ToolChoice> {
     let expected = "auto, none, required or the name of a tool";
@@ -145,7 +173,7 @@ fn tool_choice(name: &str, value: &str) -> Result<ToolChoice> {
 
 /// Reads the list of texts from which the answer must be chosen.
 fn choice(name: &str, value: &str) -> Result<Vec<String>> {
-    let texts: Vec<String> = of(name, value, "an array of strings")?;
+    let texts = strings(name, value, "an array of strings")?;
     match texts.iter().any(|text| !text.is_empty()) {
         true => Ok(texts),
         false => Err(Error::input("expected at least one text that is not empty, found none").field(name)),
@@ -192,7 +220,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
         !is_bias || Sampling::rwkv().set_each(&setting, &texts).is_ok()
     });
     let expected = if is_bias {
-        "an object or pairs of token ids or texts and numbers, such as {\"261\": -1.5}"
+        "an object with a number for each token id or text, such as {\"261\": -1.5}"
     } else {
         "a number, a string or a list of these"
     };

@@ -122,7 +122,11 @@ fn errors_name_the_field() {
         (r"{}", "expected exactly one of the fields prompt, messages and tokens, found none of them"),
         (r#"{"prompt":"x","tokens":[1]}"#, "expected exactly one of the fields prompt, messages and tokens, found several of them"),
         (r#"{"prompt":7}"#, "prompt: expected a string, found 7"),
-        (r#"{"tokens":[-1]}"#, "tokens: expected an array of token ids, found [-1]"),
+        (r#"{"tokens":[-1]}"#, "tokens[0]: expected a token id such as 261, found -1"),
+        (r#"{"tokens":7}"#, "tokens: expected an array of token ids, found 7"),
+        (r#"{"prompt":"x","stop":["a",7]}"#, "stop[1]: expected a string, found 7"),
+        (r#"{"prompt":"x","tools":[{"type":"python"},{"type":"function"}]}"#, "tools[1]: expected a tool: a tool of type function needs"),
+        (r#"{"messages":[{"role":"robot","content":"x"}]}"#, "messages[0].role: unknown role \"robot\", expected system, "),
         (r#"{"messages":[{"role":"user","content":7}]}"#, "messages[0].content: expected a string or an array of text parts, found 7"),
         (r#"{"prompt":"x","max_tokens":-2}"#, "max_tokens: expected a whole number of at least 0, or -1 for no limit, found -2"),
         (r#"{"prompt":"x","max_tokens":1.5}"#, "max_tokens: expected a whole number"),
@@ -136,14 +140,14 @@ fn errors_name_the_field() {
         (r#"{"prompt":"x","tool_choice":7}"#, "tool_choice: expected auto, none, required or the name of a tool, found 7"),
         (r#"{"prompt":"x","choice":[""]}"#, "choice: expected at least one text that is not empty, found none"),
         (r#"{"prompt":"x","regex":1}"#, "regex: expected a string with a regular expression, found 1"),
-        (r#"{"prompt":"x","stop_token_ids":["a"]}"#, "stop_token_ids: expected an array of token ids, found [\"a\"]"),
+        (r#"{"prompt":"x","stop_token_ids":["a"]}"#, "stop_token_ids[0]: expected a token id such as 261, found \"a\""),
         (r#"{"prompt":"x","close":1}"#, "close: expected true or false, found 1"),
         (r#"{"prompt":"x","json_object":"yes"}"#, "json_object: expected true or false"),
         (
             r#"{"prompt":"x","grammar":"a","json_schema":{"type":"null"}}"#,
             "expected at most one of the fields grammar, json_schema, regex, choice, json_object and json_value, found 2 of them",
         ),
-        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object or pairs of token ids or texts and numbers"),
+        (r#"{"prompt":"x","logit_bias":{"1":[]}}"#, "logit_bias: expected an object with a number for each token id or text"),
     ] {
         let said = read(line).unwrap_err().to_string();
         assert!(said.starts_with(want), "{line}: {said}");
@@ -184,7 +188,7 @@ fn biases_are_objects_or_pairs() {
     assert_eq!(biases(r#"[[1014,false],[1276,-1.0],["and",2]]"#).unwrap(), ["1014=-inf", "1276=-1", "\"and\"=2"]);
     assert_eq!(biases(r#"{"5": 1.5, " the": false}"#).unwrap(), ["5=1.5", "\" the\"=-inf"]);
     for wrong in ["[[1]]", "[[1,true]]", "[[-1,2]]", "{\"1\": null}"] {
-        assert!(biases(wrong).unwrap_err().to_string().starts_with("logit_bias: expected an object or pairs"), "{wrong}");
+        assert!(biases(wrong).unwrap_err().to_string().starts_with("logit_bias: expected an object with a number"), "{wrong}");
     }
 }
 

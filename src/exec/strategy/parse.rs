@@ -13,6 +13,10 @@ const ALIASES: [&str; 3] = ["cuda", "mps", "dml"];
 
 /// Parses a strategy.
 pub fn strategy(text: &str) -> Result<Strategy> {
+    if text.trim_ascii().is_empty() {
+        let e = Error::usage("expected a device and a number type, as in gpu fp16, found an empty text").field("strategy");
+        return Err(e.hint("leave out `strategy`, or name the devices and their layers, as in gpu fp16 *10 -> cpu fp32"));
+    }
     let mut reader = StrategyReader { text, at: 0, aliases: Vec::new() };
     let mut segments = vec![reader.segment()?];
     while reader.arrow(segments.last())? {
@@ -142,11 +146,9 @@ impl<'t> StrategyReader<'t> {
         let lower = self.text[word.clone()].to_ascii_lowercase();
         let known = DTYPES.iter().find_map(|(name, dtype)| lower.strip_prefix(name).map(|suffix| (*name, *dtype, suffix)));
         let Some((name, dtype, suffix)) = known else {
-            let all: Vec<&str> = quants().collect();
-            let (last, others) = all.split_last().expect("there are formats");
-            let formats = format!("{} or {last}", others.join(", "));
-            let text = format!("a number type: fp32, fp16 or bf16; {formats} may follow directly, as in fp16i8");
-            return Err(self.expected(&text, word));
+            let formats = quants().collect::<Vec<_>>().join(", ");
+            let e = self.expected("a number type: fp32, fp16 or bf16", word);
+            return Err(e.hint(format!("to quantise, add a weight format without a space, as in fp16i8; formats: {formats}")));
         };
         let quant = quants().find(|q| *q == suffix);
         if quant.is_none() && !suffix.is_empty() {

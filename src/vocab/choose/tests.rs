@@ -107,7 +107,7 @@ fn any_other_model_takes_the_only_file_that_fits() {
     assert_eq!(chosen(100, &[("tokenizer.json", tokenizer(50))]), Ok(50));
     let missed = |files: &[(&str, String)], why: &str| {
         let hint = chosen(100, files).unwrap_err();
-        assert!(hint.contains("`vocab`") && hint.contains("100 embeddings") && hint.contains(why), "{hint}");
+        assert!(hint.contains("`vocab`") && hint.contains("which has 100 ids") && hint.contains(why), "{hint}");
     };
     missed(&[], "");
     missed(&[("vocab.txt", rwkv(100))], "DIR/vocab.txt ends at id 100");

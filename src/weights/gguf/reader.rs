@@ -68,7 +68,7 @@ impl<'a> GgufReader<'a> {
     /// Reads a key or a name, of 1 to [`MAX_NAME_BYTES`] bytes.
     pub fn name(&mut self) -> Result<&'a str> {
         match self.u64()? {
-            0 => Err(Error::file("the GGUF header has an empty name").hint(DAMAGED)),
+            0 => Err(Error::file("expected a name of at least 1 byte, found an empty name").hint(DAMAGED)),
             n if n > MAX_NAME_BYTES => {
                 Err(Error::file(format!("expected a name of at most {MAX_NAME_BYTES} bytes, found {n} bytes")).hint(DAMAGED))
             }

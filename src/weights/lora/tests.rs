@@ -155,8 +155,8 @@ fn tensors_that_do_not_fit_are_named() {
     let (model, adapter) = model_and_adapter(&dir);
     let (a, b) = (&adapter[0], &adapter[1]);
     let open = |tensors: &[Made]| Lora::open(&write(&dir, tensors), Some(8.0), &model).unwrap_err().to_string();
-    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: the LoRA adapter has no lora_B for this lora_A"));
-    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: the LoRA adapter has no lora_A for this lora_B"));
+    assert!(open(&adapter[..1]).contains("tensor blocks.0.att.key.lora_A: the LoRA adapter has this lora_A, but not the matching lora_B"));
+    assert!(open(&adapter[1..2]).contains("tensor blocks.0.att.key.lora_B: the LoRA adapter has this lora_B, but not the matching lora_A"));
     assert!(open(&adapter[4..]).contains("not a LoRA adapter: the file has no pair of lora_A and lora_B"));
     let text = open(&[a.clone(), made(&b.name, &[C, R + 1], 1)]);
     assert!(text.contains("lora_A: expected the shapes [r, in] of lora_A and [out, r] of lora_B, found [3, 8] and [8, 4]"), "{text}");

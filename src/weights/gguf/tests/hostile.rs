@@ -82,7 +82,7 @@ fn hostile_headers_are_refused() {
             },
             "tensor 0",
         ),
-        ("empty key", |g| g.u32("", 0), "key 1 of the metadata: the GGUF header has an empty name"),
+        ("empty key", |g| g.u32("", 0), "key 1 of the metadata: expected a name of at least 1 byte, found an empty name"),
         ("long key", |g| g.u32(&"k".repeat(257), 0), "at most 256 bytes, found 257"),
         (
             "long text",
