@@ -11,12 +11,15 @@ use super::units::Codes;
 use super::{RowFactors, WEIGHTS_PER_BLOCK};
 use std::marker::PhantomData;
 
+/// The largest number of tokens with a loop of its own. In a module for browsers, more loops would take more room than their speed is worth.
+const COMPILED: usize = if cfg!(has_simd128) { 1 } else { 8 };
+
 /// Returns the largest number of tokens that [`Multiply`] takes. With wide registers, the sums of eight tokens and two rows stay in registers.
 pub fn most(isa: Isa) -> usize {
     match isa {
         #[cfg(all(target_arch = "x86_64", has_avx512))]
         Isa::Avx512 => 8,
-        _ => 4,
+        _ => COMPILED.min(4),
     }
 }
 
@@ -53,9 +56,9 @@ pub(super) fn multiply_of<C: Codes>() -> Multiply {
         let codes = PhantomData::<C>;
         match out.len().div_ceil(out_stride) {
             1 => isa.with(Few::<C, 1, STRIP> { rows, out, out_stride, codes }),
-            2 => isa.with(Few::<C, 2, STRIP> { rows, out, out_stride, codes }),
-            3 => isa.with(Few::<C, 3, STRIP> { rows, out, out_stride, codes }),
-            4 => isa.with(Few::<C, 4, STRIP> { rows, out, out_stride, codes }),
+            2 if COMPILED > 1 => isa.with(Few::<C, 2, STRIP> { rows, out, out_stride, codes }),
+            3 if COMPILED > 1 => isa.with(Few::<C, 3, STRIP> { rows, out, out_stride, codes }),
+            4 if COMPILED > 1 => isa.with(Few::<C, 4, STRIP> { rows, out, out_stride, codes }),
             5 => isa.with_wide(Few::<C, 5, HALF> { rows, out, out_stride, codes }),
             6 => isa.with_wide(Few::<C, 6, HALF> { rows, out, out_stride, codes }),
             7 => isa.with_wide(Few::<C, 7, HALF> { rows, out, out_stride, codes }),

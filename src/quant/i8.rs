@@ -27,8 +27,6 @@ impl Codes for I8 {
 
     const HAS_COLUMNS: bool = true;
 
-    const HAS_FEW: bool = !cfg!(target_family = "wasm");
-
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         std::array::from_fn(|i| (f32::from(unit[i]) - ONE) / ONE)

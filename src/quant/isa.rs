@@ -27,11 +27,18 @@ pub enum Isa {
     /// Registers of 4 numbers in WebAssembly, without FMA. The module is compiled for them, so every browser that starts it has them.
     #[cfg(has_simd128)]
     Simd128,
-    /// Plain loops, which the compiler may vectorise.
+    /// Plain loops, which the compiler may vectorise. WebAssembly with [`Isa::Simd128`] leaves them out, because every byte of its module is downloaded.
+    #[cfg(not(has_simd128))]
     Plain,
 }
 
 impl Isa {
+    /// An instruction set that every CPU of the target has.
+    #[cfg(not(has_simd128))]
+    const LEAST: Isa = Isa::Plain;
+    #[cfg(has_simd128)]
+    const LEAST: Isa = Isa::Simd128;
+
     /// Returns all instruction sets that this CPU has, the fastest first.
     pub fn all() -> Vec<Isa> {
         let mut all = Vec::new();
@@ -45,23 +52,21 @@ impl Isa {
         }
         #[cfg(has_neon)]
         all.push(Isa::Neon);
-        #[cfg(has_simd128)]
-        all.push(Isa::Simd128);
-        all.push(Isa::Plain);
+        all.push(Isa::LEAST);
         all
     }
 
     /// Returns the fastest instruction set of this CPU within the [limit](limit::limit).
     pub fn best() -> Isa {
         static BEST: std::sync::OnceLock<Isa> = std::sync::OnceLock::new();
-        *BEST.get_or_init(|| Isa::all().into_iter().find(|isa| isa.is_within(limit::chosen())).unwrap_or(Isa::Plain))
+        *BEST.get_or_init(|| Isa::all().into_iter().find(|isa| isa.is_within(limit::chosen())).unwrap_or(Isa::LEAST))
     }
 
     fn is_within(self, limit: Limit) -> bool {
         match self {
             #[cfg(all(target_arch = "x86_64", has_avx512))]
             Isa::Avx512 => limit == Limit::All,
-            other => other == Isa::Plain || limit != Limit::Plain,
+            other => other == Isa::LEAST || limit != Limit::Plain,
         }
     }
 
@@ -97,6 +102,7 @@ impl Isa {
             #[cfg(has_simd128)]
             Isa::Simd128 => unsafe { body.call::<simd128::Simd128>() },
             // SAFETY: plain vectors need no instructions of their own.
+            #[cfg(not(has_simd128))]
             Isa::Plain => unsafe { body.call::<[f32; LANES]>() },
         }
     }

@@ -4,7 +4,7 @@
 //! up in a fixed order. So a sum does not depend on the number of rows or tokens that are multiplied together. AVX-512, AVX2 and
 //! NEON give the same bits.
 
-use super::isa::{Isa, mul_add};
+use super::isa::Isa;
 
 #[cfg(any(has_neon, has_simd128))]
 mod four;
@@ -35,18 +35,20 @@ pub fn multiply(isa: Isa, w: &[f32], x: &[f32], x_stride: usize, out: &mut [f32]
         // SAFETY: the module is compiled for these registers; the slices hold all rows, as checked above.
         #[cfg(has_simd128)]
         Isa::Simd128 => unsafe { four::multiply::<std::arch::wasm32::v128>(w, depth, x, x_stride, out, out_stride, n) },
+        #[cfg(not(has_simd128))]
         Isa::Plain => plain(w, depth, x, x_stride, out, out_stride),
     }
 }
 
 /// The loop in plain arithmetic, the reference implementation for the other loops.
+#[cfg(not(has_simd128))]
 fn plain(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize) {
     for (out, x) in out.chunks_mut(out_stride).zip(x.chunks(x_stride)) {
         for (out, w) in out.iter_mut().zip(w.chunks_exact(depth)) {
             let mut sums = [0f32; LANES];
             for (w, x) in w.chunks_exact(LANES).zip(x.chunks_exact(LANES)) {
                 for ((sum, w), x) in sums.iter_mut().zip(w).zip(x) {
-                    *sum = mul_add(*w, *x, *sum);
+                    *sum = super::isa::mul_add(*w, *x, *sum);
                 }
             }
             let mut half = LANES;

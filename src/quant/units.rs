@@ -15,8 +15,8 @@ pub trait Codes {
     /// True if blocks along rows have minima.
     const HAS_MINIMA: bool = false;
 
-    /// True if the loops for a few tokens are compiled. Without them, products decode whole rows first. In a module for browsers, the loops of quantised
-    /// formats take more room than their speed is worth, because models run on the GPU there.
+    /// True if the loops for a few tokens are compiled. Without them, products decode whole rows first. In a module for browsers, the loops of most
+    /// quantised formats take more room than their speed is worth, because models run on the GPU there.
     const HAS_FEW: bool = true;
 
     /// True if the format also has blocks along columns, with one factor per column.

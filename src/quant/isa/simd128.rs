@@ -55,5 +55,5 @@ pub fn load(from: &[f32; LANES]) -> Simd128 {
 pub fn whole(codes: v128) -> Simd128 {
     let (low, high) = (i16x8_extend_low_i8x16(codes), i16x8_extend_high_i8x16(codes));
     let four = [i32x4_extend_low_i16x8(low), i32x4_extend_high_i16x8(low), i32x4_extend_low_i16x8(high), i32x4_extend_high_i16x8(high)];
-    four.map(f32x4_convert_i32x4)
+    four.map(|four| f32x4_convert_i32x4(four))
 }
