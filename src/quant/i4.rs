@@ -40,8 +40,6 @@ impl Codes for I4 {
 
     const HAS_COLUMNS: bool = true;
 
-    const HAS_FEW: bool = !cfg!(target_family = "wasm");
-
     #[inline(always)]
     fn eight(unit: &[u8]) -> [f32; PAD] {
         let word = nibbles::word(unit);
@@ -91,6 +89,14 @@ impl Codes for I4 {
     unsafe fn load_neon(units: *const u8) -> super::units::neon::Neon {
         // SAFETY: the caller guarantees two whole units.
         super::units::neon::fractions::<3>(unsafe { Self::signed_neon(units) })
+    }
+
+    #[cfg(has_simd128)]
+    #[inline(always)]
+    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+        use std::arch::wasm32::*;
+        // SAFETY: the caller guarantees two whole units.
+        super::isa::simd128::fractions::<8>(i8x16_sub(unsafe { nibbles::bytes_simd128(units) }, i8x16_splat(ONE as i8)))
     }
 }
 

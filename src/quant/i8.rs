@@ -96,8 +96,7 @@ impl Codes for I8 {
     unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
         use std::arch::wasm32::*;
         // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
-        let codes = v128_xor(unsafe { v128_load(units.cast()) }, i8x16_splat(i8::MIN));
-        super::isa::simd128::whole(codes).map(|four| f32x4_mul(four, f32x4_splat(1.0 / ONE)))
+        super::isa::simd128::fractions::<128>(v128_xor(unsafe { v128_load(units.cast()) }, i8x16_splat(i8::MIN)))
     }
 }
 

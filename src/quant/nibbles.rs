@@ -95,3 +95,17 @@ pub unsafe fn bytes(units: *const u8) -> std::arch::aarch64::uint8x16_t {
         vcombine_u8(vzip1_u8(even, odd), vzip2_u8(even, odd))
     }
 }
+
+/// Loads the sixteen codes of two units, one per byte.
+///
+/// # Safety
+/// `units` points to two whole units.
+#[cfg(has_simd128)]
+#[inline(always)]
+pub unsafe fn bytes_simd128(units: *const u8) -> std::arch::wasm32::v128 {
+    use std::arch::wasm32::*;
+    // SAFETY: the caller guarantees two whole units.
+    let pairs = unsafe { v128_load64_zero(units.cast()) };
+    let (even, odd) = (v128_and(pairs, u8x16_splat(15)), u8x16_shr(pairs, 4));
+    i8x16_shuffle::<0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23>(even, odd)
+}

@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
 import { join } from 'node:path';
 import { after, before, test } from 'node:test';
-import { launch } from './browser.mjs';
-import { continued, folder, models, program } from './models.mjs';
+import { launch, open } from './browser.mjs';
+import { addresses, continued, folder, models, program } from './models.mjs';
 import { serve } from './server.mjs';
 
 const N = 24;
@@ -43,6 +43,30 @@ test('on the CPU', async () => {
   assert.equal(error, undefined);
   assert.deepEqual(tokens, models[0].greedy.slice(0, N));
   assert.equal(device.backend, 'cpu');
+});
+
+test('on the CPU, halves that are subnormal or zero have their values', async () => {
+  const page = await open(browser, server.url);
+  const run = async (address, tokens, n) => {
+    const wingbeat = await import('/pkg/index.js');
+    const bytes = new Uint8Array(await (await fetch(address)).arrayBuffer());
+    const view = new DataView(bytes.buffer);
+    const length = Number(view.getBigUint64(0, true));
+    const [start, end] = JSON.parse(new TextDecoder().decode(bytes.subarray(8, 8 + length)))['head.weight'].data_offsets;
+    // Every fourth weight gets the exponent 0, a sign and ten bits of a hash.
+    for (let at = 8 + length + start; at < 8 + length + end; at += 8) view.setUint16(at, (Math.imul(at, 2654435761) >>> 16) & 0x83ff, true);
+    const logprobs = async (dtype) => {
+      const model = await wingbeat.load([{ name: 'm.safetensors', bytes }], { device: 'cpu', cache: false, dtype });
+      const events = await model.generate({ tokens, max_tokens: n, temperature: 0, ignore_eos: true, logprobs: 20 }).all();
+      await model.free();
+      return events.filter(({ type }) => type === 'logprobs').map(({ id, logprob, top_logprobs }) => [id, logprob, top_logprobs.map((top) => [top.id, top.logprob])]);
+    };
+    return [await logprobs('f16'), await logprobs('f32')];
+  };
+  const [halves, singles] = await page.evaluate(run, addresses(server.url, models[0])[0], models[0].tokens, 8);
+  await page.close();
+  assert.equal(halves.length, 8);
+  assert.deepEqual(halves, singles);
 });
 
 test('with the kernels for real GPUs', async () => {

@@ -50,10 +50,10 @@ pub fn load(from: &[f32; LANES]) -> Simd128 {
     std::array::from_fn(|i| unsafe { v128_load(from.as_ptr().add(4 * i).cast()) })
 }
 
-/// Returns the sixteen whole numbers of `codes`, which are signed bytes.
+/// Returns the sixteen whole numbers of `codes`, which are signed bytes, each divided by `ONE`, a power of two.
 #[inline(always)]
-pub fn whole(codes: v128) -> Simd128 {
+pub fn fractions<const ONE: u8>(codes: v128) -> Simd128 {
     let (low, high) = (i16x8_extend_low_i8x16(codes), i16x8_extend_high_i8x16(codes));
     let four = [i32x4_extend_low_i16x8(low), i32x4_extend_high_i16x8(low), i32x4_extend_low_i16x8(high), i32x4_extend_high_i16x8(high)];
-    four.map(|four| f32x4_convert_i32x4(four))
+    four.map(|four| f32x4_mul(f32x4_convert_i32x4(four), f32x4_splat(1.0 / f32::from(ONE))))
 }
