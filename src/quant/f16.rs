@@ -71,7 +71,7 @@ impl Codes for F16 {
 
     #[cfg(has_simd128)]
     #[inline(always)]
-    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+    unsafe fn load_simd128(units: *const u8) -> super::units::simd128::Simd128 {
         use std::arch::wasm32::*;
         // SAFETY: the caller guarantees two whole units.
         let halves = unsafe { [v128_load(units.cast()), v128_load(units.add(Self::BYTES).cast())] };

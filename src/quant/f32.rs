@@ -32,9 +32,9 @@ impl Codes for F32 {
 
     #[cfg(has_simd128)]
     #[inline(always)]
-    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
-        // SAFETY: the caller guarantees two whole units, sixteen floats. A register may be loaded from any address.
-        std::array::from_fn(|i| unsafe { std::arch::wasm32::v128_load(units.add(16 * i).cast()) })
+    unsafe fn load_simd128(units: *const u8) -> super::units::simd128::Simd128 {
+        // SAFETY: the caller guarantees two whole units, sixteen floats.
+        unsafe { super::units::simd128::load(units.cast()) }
     }
 }
 

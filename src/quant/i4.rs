@@ -93,10 +93,10 @@ impl Codes for I4 {
 
     #[cfg(has_simd128)]
     #[inline(always)]
-    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+    unsafe fn load_simd128(units: *const u8) -> super::units::simd128::Simd128 {
         use std::arch::wasm32::*;
         // SAFETY: the caller guarantees two whole units.
-        super::isa::simd128::fractions::<8>(i8x16_sub(unsafe { nibbles::bytes_simd128(units) }, i8x16_splat(ONE as i8)))
+        super::units::simd128::fractions::<8>(i8x16_sub(unsafe { nibbles::bytes_simd128(units) }, i8x16_splat(ONE as i8)))
     }
 }
 

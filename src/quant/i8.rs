@@ -93,10 +93,10 @@ impl Codes for I8 {
 
     #[cfg(has_simd128)]
     #[inline(always)]
-    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128 {
+    unsafe fn load_simd128(units: *const u8) -> super::units::simd128::Simd128 {
         use std::arch::wasm32::*;
         // SAFETY: the caller guarantees two whole units. The change of the highest bit subtracts 128.
-        super::isa::simd128::fractions::<128>(v128_xor(unsafe { v128_load(units.cast()) }, i8x16_splat(i8::MIN)))
+        super::units::simd128::fractions::<128>(v128_xor(unsafe { v128_load(units.cast()) }, i8x16_splat(i8::MIN)))
     }
 }
 

@@ -7,7 +7,7 @@ use half::f16;
 #[cfg(has_neon)]
 mod arm;
 #[cfg(has_simd128)]
-pub mod simd128;
+mod simd128;
 #[cfg(target_arch = "x86_64")]
 #[allow(clippy::incompatible_msrv, reason = "AVX-512 is compiled only if the standard library has it")]
 mod x86;
@@ -100,7 +100,7 @@ impl Isa {
             Isa::Neon => unsafe { body.call::<super::units::neon::Neon>() },
             // SAFETY: the module is compiled for these registers.
             #[cfg(has_simd128)]
-            Isa::Simd128 => unsafe { body.call::<simd128::Simd128>() },
+            Isa::Simd128 => unsafe { body.call::<super::units::simd128::Simd128>() },
             // SAFETY: plain vectors need no instructions of their own.
             #[cfg(not(has_simd128))]
             Isa::Plain => unsafe { body.call::<[f32; LANES]>() },

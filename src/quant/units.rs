@@ -130,12 +130,15 @@ pub trait Codes {
     /// `units` points to two whole units.
     #[cfg(has_simd128)]
     #[inline(always)]
-    unsafe fn load_simd128(units: *const u8) -> super::isa::simd128::Simd128
+    unsafe fn load_simd128(units: *const u8) -> simd128::Simd128
     where
         Self: Sized,
     {
         // SAFETY: the caller guarantees two whole units.
-        super::isa::simd128::load(&unsafe { <[f32; super::isa::LANES] as super::isa::SimdVector>::decode::<Self>(units) })
+        let units = unsafe { std::slice::from_raw_parts(units, 2 * Self::BYTES) };
+        let values = [Self::eight(units), Self::eight(&units[Self::BYTES..])];
+        // SAFETY: there are sixteen values.
+        unsafe { simd128::load(values.as_ptr().cast()) }
     }
 }
 
@@ -176,5 +179,32 @@ pub mod neon {
             let (low, high) = (vmovl_s8(vget_low_s8(codes)), vmovl_high_s8(codes));
             [vmovl_s16(vget_low_s16(low)), vmovl_high_s16(low), vmovl_s16(vget_low_s16(high)), vmovl_high_s16(high)]
         }
+    }
+}
+
+/// Vectors of sixteen floats for [`Codes::load_simd128`].
+#[cfg(has_simd128)]
+pub mod simd128 {
+    use std::arch::wasm32::*;
+
+    /// Sixteen floats: the lanes 0 to 3, 4 to 7, 8 to 11 and 12 to 15.
+    pub type Simd128 = [v128; 4];
+
+    /// Loads sixteen floats from any address.
+    ///
+    /// # Safety
+    /// `from` points to sixteen floats.
+    #[inline(always)]
+    pub unsafe fn load(from: *const f32) -> Simd128 {
+        // SAFETY: the caller guarantees four registers of floats.
+        std::array::from_fn(|i| unsafe { v128_load(from.add(4 * i).cast()) })
+    }
+
+    /// Returns the sixteen whole numbers of `codes`, which are signed bytes, each divided by `ONE`, a power of two.
+    #[inline(always)]
+    pub fn fractions<const ONE: u8>(codes: v128) -> Simd128 {
+        let (low, high) = (i16x8_extend_low_i8x16(codes), i16x8_extend_high_i8x16(codes));
+        let four = [i32x4_extend_low_i16x8(low), i32x4_extend_high_i16x8(low), i32x4_extend_low_i16x8(high), i32x4_extend_high_i16x8(high)];
+        four.map(|four| f32x4_mul(f32x4_convert_i32x4(four), f32x4_splat(1.0 / f32::from(ONE))))
     }
 }

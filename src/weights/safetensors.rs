@@ -5,8 +5,9 @@
 use super::located::{LocatedTensor, check_shape};
 use crate::error::{Error, Result, in_words};
 use crate::tensor::{DType, dense_strides};
-use ::safetensors::tensor::Metadata;
+use ::safetensors::tensor::{Metadata, TensorInfo};
 use ::safetensors::{Dtype, SafeTensorError, SafeTensors};
+use serde_json::value::RawValue;
 use std::collections::BTreeMap;
 
 /// The maximum size of a header, in bytes. A header of a hundred thousand tensors is smaller.
@@ -148,11 +149,12 @@ fn explain(error: SafeTensorError, header: &[u8], file_bytes: u64, incomplete: &
     }
 }
 
-/// Returns the error for the first tensor in a header whose bytes do not match its shape and number type.
+/// Returns the error for a tensor in a header whose bytes do not match its shape and number type. Returns `None` if there is no such tensor.
 fn wrong_size(header: &[u8]) -> Option<Error> {
-    let metadata: Metadata = serde_json::from_slice(header).ok()?;
-    metadata.offset_keys().into_iter().find_map(|name| {
-        let info = metadata.info(&name)?;
+    let tensors: BTreeMap<String, &RawValue> = serde_json::from_slice(header).ok()?;
+    tensors.into_iter().find_map(|(name, text)| {
+        // The entry `__metadata__` is no tensor.
+        let info: TensorInfo = serde_json::from_str(text.get()).ok()?;
         let found = info.data_offsets.1.checked_sub(info.data_offsets.0)?;
         let needed = info.shape.iter().try_fold(info.dtype.bitsize(), |bits, &n| bits.checked_mul(n))?.div_ceil(8);
         let text = format!("a tensor of type {} and shape {:?} needs {needed} bytes, found {found} bytes", info.dtype, info.shape);

@@ -228,7 +228,7 @@ fn setting(known: &Setting, name: &str, value: &str) -> Result<(String, Vec<Stri
     Ok((setting, texts.ok_or_else(refused)?))
 }
 
-/// Converts a pair `[token id or text, bias]` to the notation of the flag `--logit-bias`, `ID=X`. Returns `None` if the value is not such a pair.
+/// Converts a pair `[token id or text, bias]` to the notation of the program's flag, `ID=X`. Returns `None` if the value is not such a pair.
 fn pair(pair: &Value) -> Option<String> {
     match pair.as_array()?.as_slice() {
         [Value::String(text), x] => Some(format!("{}={}", Value::from(text.as_str()), bias(x)?)),
@@ -237,7 +237,7 @@ fn pair(pair: &Value) -> Option<String> {
     }
 }
 
-/// Converts one entry of a bias object to the notation of the flag `--logit-bias`. A key that is not a number is a text, whose tokens all get
+/// Converts one entry of a bias object to the notation of the program's flag. A key that is not a number is a text, whose tokens all get
 /// the bias.
 fn biased(key: &str, x: &Value) -> Option<String> {
     match key.parse::<u32>() {
@@ -246,7 +246,7 @@ fn biased(key: &str, x: &Value) -> Option<String> {
     }
 }
 
-/// Converts a bias to the notation of the flag `--logit-bias`. `false` bans the token, as in llama-server.
+/// Converts a bias to the notation of the program's flag. `false` bans the token, as in llama-server.
 fn bias(x: &Value) -> Option<String> {
     if *x == Value::Bool(false) { Some("-inf".into()) } else { plain(x) }
 }

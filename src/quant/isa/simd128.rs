@@ -1,17 +1,15 @@
 //! Vectors in the registers of WebAssembly.
 
 use super::{Codes, LANES, SimdVector};
+use crate::quant::units::simd128::{self, Simd128};
 use std::arch::wasm32::*;
-
-/// Sixteen floats: the lanes 0 to 3, 4 to 7, 8 to 11 and 12 to 15.
-pub type Simd128 = [v128; 4];
 
 // SAFETY of all functions: the module is compiled for the registers. Arrays have sixteen numbers, and callers guarantee two whole units.
 
 impl SimdVector for Simd128 {
     #[inline(always)]
     unsafe fn load(from: &[f32; LANES]) -> Self {
-        load(from)
+        unsafe { simd128::load(from.as_ptr()) }
     }
     #[inline(always)]
     unsafe fn store(self, to: &mut [f32; LANES]) {
@@ -41,19 +39,4 @@ impl SimdVector for Simd128 {
         let two = f32x4_add(four, i32x4_shuffle::<2, 3, 2, 3>(four, four));
         f32x4_extract_lane::<0>(two) + f32x4_extract_lane::<1>(two)
     }
-}
-
-/// Loads sixteen floats.
-#[inline(always)]
-pub fn load(from: &[f32; LANES]) -> Simd128 {
-    // SAFETY: the array has four registers of floats.
-    std::array::from_fn(|i| unsafe { v128_load(from.as_ptr().add(4 * i).cast()) })
-}
-
-/// Returns the sixteen whole numbers of `codes`, which are signed bytes, each divided by `ONE`, a power of two.
-#[inline(always)]
-pub fn fractions<const ONE: u8>(codes: v128) -> Simd128 {
-    let (low, high) = (i16x8_extend_low_i8x16(codes), i16x8_extend_high_i8x16(codes));
-    let four = [i32x4_extend_low_i16x8(low), i32x4_extend_high_i16x8(low), i32x4_extend_low_i16x8(high), i32x4_extend_high_i16x8(high)];
-    four.map(|four| f32x4_mul(f32x4_convert_i32x4(four), f32x4_splat(1.0 / f32::from(ONE))))
 }

@@ -56,7 +56,7 @@ unsafe fn tile<F: Four, const T: usize>(w: *const f32, depth: usize, x: *const f
     }
 }
 
-/// Multiplies a strip by `n` tokens. The arguments are those of [`super::multiply`].
+/// Multiplies a strip by `n` tokens. Takes the arguments of [`super::multiply`].
 pub unsafe fn multiply<F: Four>(w: &[f32], depth: usize, x: &[f32], x_stride: usize, out: &mut [f32], out_stride: usize, n: usize) {
     let tiles = n.div_ceil(F::MOST);
     for i in 0..tiles {
