@@ -32,7 +32,7 @@ pub const WHAT: &str = "f16 weights read by products of large matrices with a ve
 /// The highest rates that matrix products reached on a device.
 #[derive(Debug, Clone, Copy)]
 pub struct Ceiling {
-    /// The rate at which products with one vector read weights, in GB/s.
+    /// The rate at which the device reads weights when it multiplies a matrix by one vector, in GB/s.
     pub read_gb_s: f64,
     /// The rate of products with [`CHUNK`] vectors, in GFLOP/s. Each weight counts as two operations per vector.
     pub gflop_s: f64,

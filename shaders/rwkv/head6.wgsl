@@ -1,5 +1,5 @@
 // Prepares a token for the recurrence of RWKV-5, RWKV-6 and QRWKV-6 (formulas: rwkv/wkv6_prepare). Fills the shader slot `head`. If the decay depends
-// on the token (RWKV-6), the module also multiplies by the low-rank matrix of the decay. One lane per channel.
+// on the token (RWKV-6), this module also computes the low-rank product of the decay. One lane per channel.
 // Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::activation::activate;
 import package::slot::reduce::reduce_sum;

@@ -1,5 +1,5 @@
-// Prepares a token for the recurrence of RWKV-7 (formulas: rwkv/wkv7_prepare). Fills the shader slot `head`. The module also multiplies by the
-// low-rank matrices w2, a2, g2 and v2. One lane per channel.
+// Prepares a token for the recurrence of RWKV-7 (formulas: rwkv/wkv7_prepare). Unlike that kernel, this module also computes the low-rank products
+// with w2, a2, g2 and v2. Fills the shader slot `head`. One lane per channel.
 // Slot reduce: lib/reduce, lib/reduce_subgroup
 import package::lib::activation::{activate, sigmoid};
 import package::slot::reduce::reduce_sum;

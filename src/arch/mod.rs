@@ -1,7 +1,7 @@
-//! Architectures: one set of formulas each, such as RWKV-7. An architecture recognises its checkpoints by the names of their tensors, reads
-//! the model's sizes from the shapes, and records its tape (the model's program).
+//! Architectures. An architecture is one set of formulas, such as RWKV-7. It recognises its checkpoints by tensor names or metadata, reads the
+//! model's sizes from shapes and metadata, and records its tape (the model's program).
 //!
-//! An architecture's file contains formulas only: no device, no kernel, no number format. To add one, write its file in this folder, its
+//! An architecture's file contains formulas only: no device, no kernel, no number format. To add an architecture, write its file in this folder, its
 //! `mod` line below, and its entry in [`ARCHS`].
 
 mod arwkv7;

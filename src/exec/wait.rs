@@ -1,5 +1,6 @@
-//! Waits for futures and channels. In a browser no thread may block, because the work that it would wait for runs on the same thread: there, the
-//! functions of this module return what is ready, and otherwise an error. Every function that blocks calls this module, and so compiles everywhere.
+//! Waits for futures and channels. In a browser no thread may block, because the awaited work runs on the same thread. There, the blocking functions
+//! of this module return a result that is ready, and otherwise an error. Functions that block call this module, so that they also compile for the
+//! browser.
 
 mod arrival;
 #[cfg(target_arch = "wasm32")]

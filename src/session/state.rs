@@ -223,7 +223,8 @@ impl Snapshot {
         let tape = model.tape().clone();
         let states = tape.states.iter().map(|spec| floats(tensors, &spec.name, &spec.shape)).collect::<Result<_>>()?;
         let n_vocab = model.facts().n_vocab;
-        // The list of a sampler's tokens may be longer than `n_tokens`: the sampler may have accepted tokens that the slot has not read.
+        // The limit on each list. `n_tokens` alone is too small for `penalty_ids`: the sampler may have accepted tokens that the slot has not read.
+        // `penalty_ids` has no duplicates, so `n_vocab` more entries are enough.
         let integers = |tensors: &Tensors<'_>, name: &str| integers(tensors, name, n_tokens.min(MAX_KEPT_TOKENS).saturating_add(n_vocab));
         let logits = match tensors.get("last_logits") {
             Some((_, shape, _)) if shape == &[0] => Vec::new(),

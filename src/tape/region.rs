@@ -48,7 +48,8 @@ impl Region {
         self.bytes_of_rows(rows).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many bytes the codes of the first `n` rows take. `n` is a multiple of the rows that share words.
+    /// Returns how many bytes the codes of the first `n` rows take. With [`CodeOrder::Quads`], `n` must be a multiple of four, because the codes of
+    /// up to four rows are interleaved.
     pub fn bytes_of_rows(&self, n: usize) -> usize {
         let units = if cells::planes(self.format).is_some() { self.units.next_multiple_of(cells::UNITS) } else { self.units };
         n * units * self.unit_bytes()

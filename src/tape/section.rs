@@ -29,10 +29,10 @@ pub struct Extent {
 }
 
 impl Tape {
-    /// Begins the next layer, to which all later records belong. Records before the first call belong to the first layer.
+    /// Begins a layer. The records from here to the next call belong to this layer. Records before the first call belong to the first layer.
     ///
-    /// Also call this function before the final norm, because norm and head together count as the last layer. A tape without calls has one
-    /// layer.
+    /// Also call this function before the final norm, because norm and head together count as the last layer. If this function is never called, the
+    /// tape has one layer.
     pub fn begin_layer(&mut self) {
         self.marks.push(self.mark());
     }

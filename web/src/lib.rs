@@ -61,7 +61,8 @@ pub struct Model {
 
 #[wasm_bindgen]
 impl Model {
-    /// Loads a model. `options` is JSON. `progress(stage, done, total)` is called with bytes of weights and with numbers of kernels.
+    /// Loads a model. `options` is a JSON object. Calls `progress(stage, done, total)`: the stage `weights` counts bytes, the stage `kernels` counts
+    /// kernels.
     pub async fn load(source: Source, options: &str, progress: Function) -> JsResult<Model> {
         let asked = LoadOptions::read(options).map_err(js)?;
         let (files, main) = source::files(source).map_err(js)?;

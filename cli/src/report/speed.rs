@@ -23,7 +23,7 @@ pub struct DeviceRates {
     pub is_software: bool,
     /// The size of the device's memory in bytes. `None` if unknown.
     pub memory_bytes: Option<u64>,
-    /// The rate at which products with one vector read weights, in GB/s, by weight format.
+    /// The rate at which the device reads weights when it multiplies a matrix by one vector, in GB/s, by weight format.
     pub read_gb_s: BTreeMap<String, f64>,
     /// The time that a word (fused operation) of a model takes beside its reads of weights, in microseconds.
     pub word_us: f64,

@@ -81,7 +81,7 @@ enum AnyPart {
     File,
 }
 
-/// Reads a value in one pass, so that an error has the path of the wrong part.
+/// Written by hand: `#[serde(untagged)]` would buffer the value, and errors would then lack the path of the invalid part.
 impl<'de> Deserialize<'de> for Content {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Content, D::Error> {
         struct ContentVisitor;

@@ -97,7 +97,7 @@ fn block_types_that_are_kept_lose_nothing() {
     }
 }
 
-/// Returns options that make floats of all blocks.
+/// Returns options that convert all quantised matrices of a file to floats.
 fn in_floats() -> Options {
     Options { quant: Some("f16".parse().unwrap()), ..Options::default() }
 }

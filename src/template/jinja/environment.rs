@@ -36,7 +36,8 @@ pub const TICK: &str = "\0tick";
 /// need some 100 000 instructions.
 const FUEL: u64 = 40_000_000;
 
-/// The maximum length of an attribute's path, such as `a.b.c`, in bytes.
+/// The maximum length in bytes of an attribute path, such as `a.b.c`. A long path would be slow, because filters such as `sort` parse it again for
+/// each item of a list.
 const MAX_PATH: usize = 256;
 
 /// The maximum length in bytes of the argument of `strip` and similar methods. Each character of the text is compared with all characters of the

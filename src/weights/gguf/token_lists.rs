@@ -4,7 +4,7 @@
 use super::Header;
 use crate::error::{Error, Result};
 
-/// The number of the type "normal" in the list `tokenizer.ggml.token_type`. If a file lacks this list, all tokens are normal.
+/// The value that marks a normal token in the list `tokenizer.ggml.token_type`. If a file lacks this list, all tokens are normal.
 const NORMAL: i32 = 1;
 
 /// The lists of a vocabulary in a GGUF file, unchanged. The texts borrow the file's memory map.
