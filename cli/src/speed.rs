@@ -24,7 +24,8 @@ pub fn measure(choice: &DeviceDecision, folder: Option<&Path>) -> Result<DeviceR
     Ok(rates)
 }
 
-/// Returns the rates in `folder`: of `device`, or without a device, of the device that models run on. `None` if they were not measured.
+/// Returns the rates that `folder` keeps for `device`. Without `device`, returns the rates of the device that models run on. Returns `None` if they
+/// were not measured.
 pub fn known(folder: &Path, device: Option<&str>) -> Option<DeviceRates> {
     let all = kept(folder);
     let wanted = device.map(|device| if device == "gpu" { "gpu:0" } else { device }).filter(|device| *device != "auto");

@@ -20,7 +20,7 @@ static OPENED_BY: AtomicU32 = AtomicU32::new(0);
 /// The open models, for the end of the process.
 static OPEN: Mutex<Vec<Weak<Open>>> = Mutex::new(Vec::new());
 
-/// The readers of requests, for the end of the process. A text continues after its model is dropped, as long as somebody may read it.
+/// The readers of all running requests. The end of the process cancels these requests, also after Python has dropped their model.
 static READERS: Mutex<Vec<Weak<Reader>>> = Mutex::new(Vec::new());
 
 /// True from the moment when Python begins to end.

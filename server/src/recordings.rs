@@ -159,7 +159,7 @@ impl Recording {
         self.changed.notify_waiters();
     }
 
-    /// Waits until the answer must stop because a caller has stopped it.
+    /// Waits until a caller stops the answer.
     pub async fn stopped(&self) {
         loop {
             let changed = self.changed.notified();

@@ -145,7 +145,7 @@ pub fn router(app: &Arc<App>) -> Router {
     routes.with_state(app.clone())
 }
 
-/// Returns other paths of described endpoints: paths of Cohere's client, of llama-server and of vLLM.
+/// Returns further paths of endpoints that the OpenAPI document describes: the paths that Cohere's client, llama-server and vLLM use.
 fn aliases() -> Router<Arc<App>> {
     Router::new()
         .route("/rerank", post(rerank::create))

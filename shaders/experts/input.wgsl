@@ -12,7 +12,7 @@ struct Input {
 @group(0) @binding(1) var<storage, read> x: array<vec4<f32>>; // [T, x_stride]
 @group(0) @binding(2) var<storage, read> entries: array<u32>; // [T * used]: token * used + index of the expert among the token's experts
 
-// Returns where the input of entry i begins, in vectors of 4 floats: at vector `x_at` of the input of the entry's token and expert.
+// Returns the index of an entry's input, in vectors of 4 floats. Entry i has a token and an expert, and `x_at` counts from the start of their input.
 fn input_at(x_at: u32, i: u32) -> u32 {
     let input = params.input;
     return entries[i] / input.used * input.x_stride + entries[i] % input.used * input.x_slot + x_at;

@@ -50,7 +50,7 @@ fn begin(t: u32, x_at: u32, lane: u32, is_first: bool) -> Source {
     return source;
 }
 
-// Computes the recurrence of channel c. Returns its state a, b and p after the last token, and r wkv of the last token.
+// Computes the recurrence of channel c. Returns its state a, b and p after the last token, and the product r · wkv of the last token.
 fn recur(source: Source, c: u32) -> vec4<f32> {
     let w = vectors[c];
     let u = vectors[params.input.stride + c];

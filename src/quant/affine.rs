@@ -23,7 +23,7 @@ pub struct Affine {
     pub mx: Vec<f32>,
     pub ry: Vec<f32>,
     pub my: Vec<f32>,
-    /// True if my is subtracted before mx. The order affects the rounding.
+    /// True if the column offset `my` is subtracted before the row offset `mx`. The order affects the rounding.
     columns_first: bool,
     /// True if [`Survey`] saw the transposed matrix. [`normalise`](Self::normalise) then divides by ry before rx, so that a matrix and its
     /// transpose have exactly the same codes.

@@ -62,7 +62,7 @@ pub trait BlockType: Send + Sync {
     }
 }
 
-/// The functions of a block type of GGUF files on blocks of files and on rows.
+/// A block type of GGUF: reads the blocks of a file, and encodes rows as such blocks.
 pub trait FileBlocks: Sync {
     /// Returns the number of bytes of a block in a file.
     fn block_bytes(&self) -> usize;

@@ -44,7 +44,7 @@ fn error(x: &[f32], w: &[f32], factor: f32, minimum: f32, table: &Table<'_>) -> 
     x.iter().zip(w).map(|(&x, w)| w * of(x) * of(x)).sum()
 }
 
-/// Returns the best scale of either sign for weights `scale * v` of values v.
+/// Returns the scale, of either sign, for which `scale * q` is nearest to `x`. q are values of codes, and `w` weighs the squared errors.
 ///
 /// For codes with the values q, the scale Σ w x q / Σ w q² leaves the error Σ w x² − (Σ w x q)² / Σ w q².
 pub fn scale(x: &[f32], w: &[f32], nearest: fn(f32) -> u8, large: f32, value: &dyn Fn(u8) -> f32) -> f32 {

@@ -152,7 +152,7 @@ struct AddBlocks<'a, C> {
     codes: std::marker::PhantomData<C>,
 }
 
-/// The scores of a query for the keys of a block, and then its weights.
+/// The scores of one query for the keys of a block. [`weigh`] replaces each score by the weight of its key.
 type Scores = [[f32; LANES]; TOKENS_PER_BLOCK / LANES];
 
 impl<C: Codes> Body for AddBlocks<'_, C> {
