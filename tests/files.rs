@@ -78,7 +78,7 @@ fn a_tuned_state_in_ranged_files_has_the_hash_of_the_file_on_disk() {
     let shape = [2, 64, 64];
     let state: Vec<f32> = (0..shape.iter().product()).map(|i: usize| (i % 97) as f32).collect();
     let weights = input.names().map(|name| floats(name, input.shape(name).unwrap(), &input.tensor(name).unwrap().to_f32().unwrap()));
-    let states = (0..6).map(|layer| floats(&format!("blocks.{layer}.att.time_state"), shape.to_vec(), &state));
+    let states = (0..6).map(|layer| floats(format!("blocks.{layer}.att.time_state"), shape.to_vec(), &state));
     write_safetensors(&path, input.metadata(), weights.chain(states).collect(), &mut |_, _| ()).unwrap();
     let hashes = StateOrientation::ALL.map(|orientation| {
         let options = Options { state_orientation: orientation, ..options("cpu") };

@@ -24,7 +24,7 @@ pub fn close(schema: &mut Value) {
     allow_others(schema, false);
 }
 
-/// Sets `additionalProperties` to true for the objects that [`close`] would close.
+/// Sets `additionalProperties` to true for the objects that `close` would close.
 pub fn open(schema: &mut Value) {
     allow_others(schema, true);
 }

@@ -48,7 +48,7 @@ impl Region {
         self.bytes_of_rows(rows).div_ceil(WORD_BYTES)
     }
 
-    /// Returns how many bytes the codes of the first `n` rows take. With [`CodeOrder::Quads`], `n` must be a multiple of four, because the codes of
+    /// Returns how many bytes the codes of the first `n` rows take. With the order `Quads`, `n` must be a multiple of four, because the codes of
     /// up to four rows are interleaved.
     pub fn bytes_of_rows(&self, n: usize) -> usize {
         let units = if cells::planes(self.format).is_some() { self.units.next_multiple_of(cells::UNITS) } else { self.units };

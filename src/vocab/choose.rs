@@ -13,7 +13,7 @@ use std::ffi::OsStr;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
 
-/// The result of [`choose`].
+/// The result of `choose`.
 #[derive(Debug, Clone)]
 pub enum Choice {
     /// The vocabulary of the model.
