@@ -9,7 +9,7 @@ const PHRASES = [
   [/`wingbeat embed`(, or Request::vectors)?/g, '`model.embed`'],
   [/(`wingbeat (?:rerank|classify)`), or \w+::\w+/g, 'the program: $1'],
   [/merge the adapter into its model with `Conversion::lora`/g, 'merge the adapter into its model with the program: `wingbeat convert --lora`'],
-  [/name (the model's vocabulary file|a vocabulary file|a file) with `vocab`/g, 'give $1 as one of the files: `load([model, vocabulary])`'],
+  [/name (the model's vocabulary file|the file of the model's vocabulary, which has \d+ ids,|a vocabulary file|a file) with `vocab`/g, 'give $1 as one of the files: `load([model, vocabulary])`'],
   [/no file is needed: `vocab=world`/g, 'no file is needed'],
   [/give this file as `vocab` and the checkpoint as `model`/g, 'give the checkpoint beside this file: `load([model, vocabulary])`'],
   [/give a model with `model`/g, 'give a model as the source of `load`'],
