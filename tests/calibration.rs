@@ -132,7 +132,7 @@ fn files_and_models_have_the_same_calibrated_weights() {
         let what = Conversion { calibration: Some(&calibration), dtype: Some(DType::F32), ..Conversion::default() };
         let coded = folder.path().join("coded.safetensors");
         convert_coded(&input, &coded, &plan, &what, &mut |_, _| ()).unwrap();
-        // This model has padded heads. The files store such matrices as floats, so its logits differ from those of the model that is quantised at
+        // This model has padded heads. The files store such matrices as floats, so its logits differ from the logits of a model that is quantised at
         // load time.
         if !path.ends_with("glm-heads-12") {
             assert!(logits(&coded, None, None) == expected, "{}", path.display());

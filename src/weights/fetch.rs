@@ -61,7 +61,7 @@ impl Checkpoint {
         Ok(FetchedTensors { checkpoint: self.clone(), tensors })
     }
 
-    /// Reads parts of tensors. An entry `(name, at, n)` of `wanted` stands for `n` elements of a tensor, from element `at` on. Reads as few bytes as
+    /// Reads parts of tensors. An entry `(name, at, n)` of `wanted` requests `n` elements of a tensor, from element `at` on. Reads as few bytes as
     /// the tensor's format allows.
     ///
     /// # Errors

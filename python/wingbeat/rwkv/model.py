@@ -81,7 +81,7 @@ class RWKV:
         return 5 if self.version == 4 else 3
 
     def _zero(self, i: int) -> float:
-        """Returns the initial value of a state. The running exponent of RWKV-4 begins at -1e30, which stands for minus infinity."""
+        """Returns the initial value of a state. The running exponent of RWKV-4 begins at -1e30, in place of minus infinity."""
         return -1e30 if self.version == 4 and i % 5 == 3 else 0.0
 
     def _of_package(self, shapes: Sequence[tuple[str, Sequence[int]]]) -> list[tuple[int, ...]]:

@@ -99,7 +99,7 @@ fn without_prefix(name: &str) -> &str {
     name.strip_prefix(PEFT).unwrap_or(name)
 }
 
-/// Returns a tensor that stands for the matrix of a module while names are converted. No file has its data.
+/// Returns a placeholder for the matrix of a module while names are converted. No file has its data.
 ///
 /// # Errors
 ///

@@ -80,7 +80,7 @@ pub enum PromptKind {
 
 impl Command {
     /// Returns whether the chat stops waiting for the results of tool calls after this command. Every prompt ends the wait. Commands that restart,
-    /// replace or switch the conversation, and `/undo`, end it, too. `/switch` without a name counts as a switch.
+    /// replace or switch the conversation, and `/undo`, end it, too. `/switch` without a name only lists the branches.
     pub fn ends_calls(&self) -> bool {
         use Command::{Clear, Draw, Load, Prompt, Reset, Switch, System, Undo};
         matches!(self, Draw(..) | Reset | Prompt(_) | Load(_) | Switch(Some(_)) | Undo | Clear | System(_))
