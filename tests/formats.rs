@@ -1,6 +1,6 @@
 //! Tests weight formats on a device: every kernel decodes the same bits as the host, and quantised tiny models lose little quality.
 
-use crate::support::{Tiny, adapter, caps, goldens, options};
+use crate::support::{Tiny, adapter, caps, goldens, options, runs_all};
 use std::sync::Arc;
 use wingbeat::low_level::exec::Executor;
 use wingbeat::low_level::exec::Loaded;
@@ -119,15 +119,18 @@ fn an_embedding_decodes_the_same_rows_as_the_host() {
 }
 
 /// Tests every word (a fused operation of a layer) that reads matrices, in the quantised formats, with one set of capabilities. To save time, a set
-/// tests every second pair of word and format, and every fourth pair with a block type of GGUF. The next set tests other pairs.
+/// tests every third pair of word and format, and every eighth pair with a block type of GGUF. The next set tests other pairs. With WINGBEAT_TEST_ALL,
+/// a set tests every pair.
 fn check_words(set: usize, caps_of: impl Fn(&Caps) -> Caps) {
     let Some(adapter) = adapter() else { return };
     let base = Device::open(&adapter, false).unwrap();
     let device = Arc::new(base.with_caps(caps_of(&base.caps)));
     let n_formats = coded().count();
     let pairs = WORDS.iter().flat_map(|word| coded().map(move |format| (word, format))).enumerate();
-    let is_turn =
-        |n: usize, format: &dyn Format| (n / n_formats + n + set).is_multiple_of(if format.file_blocks().is_some() { 4 } else { 2 });
+    let is_turn = |n: usize, format: &dyn Format| {
+        let share = if format.file_blocks().is_some() { 8 } else { 3 };
+        runs_all() || (n / n_formats + n + set).is_multiple_of(share)
+    };
     let mut wrong = Vec::new();
     for (_, (word, format)) in pairs.filter(|(n, (_, format))| is_turn(*n, *format)) {
         let cases = selftest::cases(word, format, Extent::Full);

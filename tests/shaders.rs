@@ -22,19 +22,24 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
         // A tape without matrix states refuses f16. This error is ignored.
         tape.store_states(format).ok();
     }
-    for (activations, class) in [Activations::Float, Activations::I8].into_iter().flat_map(|a| CLASSES.map(|class| (a, class))) {
+    // Kernels for software adapters take no activations of 8 bits, no subgroups, no cooperative matrices and no measured sizes.
+    for (class, activations) in [(Class::Lanes, Activations::Float), (Class::Groups, Activations::Float), (Class::Groups, Activations::I8)] {
         tape.activations = activations;
         tape.keep_rounded();
         let plain = Caps::plain(class, 128 << 20);
-        let variants = [
+        let mut variants = vec![
             Caps { batch_invariant: true, ..plain.clone() },
-            Caps { subgroups: true, ..plain.clone() },
-            Caps { cooperative: Some(16), ..plain.clone() },
-            Caps { cooperative: Some(8), ..plain.clone() },
             Caps { sparse: false, ..plain.clone() },
-            Caps { tuning: Tuning::unmeasured("metal", ""), ..plain.clone() },
-            plain,
         ];
+        if class == Class::Groups {
+            variants.extend([
+                Caps { subgroups: true, ..plain.clone() },
+                Caps { cooperative: Some(16), ..plain.clone() },
+                Caps { cooperative: Some(8), ..plain.clone() },
+                Caps { tuning: Tuning::unmeasured("metal", ""), ..plain.clone() },
+            ]);
+        }
+        variants.push(plain);
         for caps in variants {
             for &tokens in sizes {
                 for (runs, context) in [(tokens.min(4), tokens), (tokens, 8192)] {

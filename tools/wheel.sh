@@ -47,7 +47,11 @@ case $kind in
     ;;
   quick)
     rm -f "$wheels"/wingbeat-*-abi3-linux_*.whl
-    build build --profile dev --locked --compatibility off --auditwheel skip
+    # With the profile of the root's Cargo.toml, most dependencies are those that the tests have compiled.
+    profile=$(mktemp --suffix=.toml)
+    trap 'rm -f "$profile"' EXIT
+    awk '/^\[/ { is_dev = /^\[profile\.dev/ } is_dev' Cargo.toml >"$profile"
+    build build --profile dev --config "$profile" --locked --compatibility off --auditwheel skip
     ;;
   free-threaded)
     python=$(command -v "${PYTHON_FREE_THREADED:-python3.14t}" || true)

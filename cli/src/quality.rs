@@ -20,7 +20,7 @@ use wingbeat::error::{Error, Result};
 use wingbeat::low_level::exec::QuantPlan;
 use wingbeat::low_level::front_end::size;
 use wingbeat::low_level::quant::Float;
-use wingbeat::low_level::session::{Model, ModelSource, Options, Quality, Session, Windows, quality, too_short};
+use wingbeat::low_level::session::{Model, ModelSource, Options, Quality, Session, Windows, quality};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -122,10 +122,8 @@ pub fn run(args: Args) -> Outcome {
     reference.model().check_speaks()?;
     signals::stop_on_interrupt(&reference.stop_flag());
     let (start, tokens) = start_and_rest(&reference, given)?;
-    if tokens.is_empty() || start.len() + tokens.len() < 2 {
-        return Err(too_short(tokens.len()).at(args.input.place()).into());
-    }
     let windows = Windows { start: &start, tokens: &tokens, len: window(&model, args.window) };
+    windows.n_predicted().map_err(|e| e.at(args.input.place()))?;
     let calibration = args.calibrate.as_deref().map(|file| calibration(file, &source, &plain)).transpose()?;
     let quantised = Options { calibration, ..plain.clone() };
     if args.by_matrix {

@@ -37,8 +37,15 @@ impl Windows<'_> {
         self.iter().count()
     }
 
-    fn n_predicted(&self) -> usize {
-        self.iter().map(|window| window.len() - self.first()).sum()
+    /// Returns the number of predicted tokens.
+    ///
+    /// # Errors
+    /// `Input` if there is none.
+    pub fn n_predicted(&self) -> Result<usize> {
+        match self.iter().map(|window| window.len() - self.first()).sum() {
+            0 => Err(too_short(self.tokens.len())),
+            n => Ok(n),
+        }
     }
 }
 
@@ -95,10 +102,7 @@ pub fn quality(
         let least = text.first() + 1;
         return Err(Error::input(format!("expected windows of at least {least} tokens, found windows of {} tokens", text.len)));
     }
-    let total = text.n_predicted();
-    if total == 0 {
-        return Err(too_short(text.tokens.len()));
-    }
+    let total = text.n_predicted()?;
     let mut seen = try_alloc(total, "the predictions")?;
     for window in text.iter() {
         let slots = (reference.open()?, model.open()?);
@@ -263,7 +267,7 @@ mod tests {
         let tokens: Vec<u32> = (0..10).collect();
         let of = |start: &[u32], len| {
             let text = Windows { start, tokens: &tokens, len };
-            (text.iter().collect::<Vec<_>>(), text.n_predicted())
+            (text.iter().collect::<Vec<_>>(), text.n_predicted().unwrap())
         };
         // The last window would have one token, which is not predicted, so this window is left out.
         assert_eq!(of(&[], 3), (vec![vec![0, 1, 2], vec![3, 4, 5], vec![6, 7, 8]], 6));
