@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Compiles every kernel with the compilers of real GPUs, and compares registers, occupancy and code size with the tables in
 # benches/compiled. Needs no GPU. Linux only.
-#   tools/gpu-compile.sh                  AMD's GPUs of Debian's own Mesa (the gate runs these)
+#   tools/gpu-compile.sh                  AMD's GPUs of Debian's own Mesa (the gate runs four of these)
 #   tools/gpu-compile.sh newer            AMD's newer GPUs: downloads Mesa (Debian's backports and unstable) into a cache folder
 #   tools/gpu-compile.sh other            NVIDIA (NVK) and Apple (Honeykrisp), with Mesa of Debian unstable
 #   tools/gpu-compile.sh hlsl             the kernels as HLSL, with Slang's compiler from PyPI

@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Tests the Python package: installs a wheel into a fresh virtual environment, without Rust in PATH, and runs python/tests there.
 # usage: test-python.sh [short|long] [PYTEST ARGUMENT…]
-#   short: the wheel of `wheel.sh quick`. long: that of `wheel.sh release`, with torch and the package rwkv beside it
+#   short: the wheel of `wheel.sh quick`. long: that of `wheel.sh release`, with torch and the package rwkv beside it, and more of Ray
 # Without Python 3.10 or its packages it prints SKIPPED; with WINGBEAT_REQUIRE_PYTHON=1 that is an error.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -19,6 +19,7 @@ if [ "$length" = short ]; then
 else
   kind=release pattern='wingbeat-*-abi3-*manylinux*.whl'
   packages+=(torch rwkv==0.8.32 safetensors)
+  export WINGBEAT_TEST_ALL=1
 fi
 status=0
 tools/wheel.sh "$kind" || status=$?

@@ -189,9 +189,11 @@ test('publint and attw find nothing', () => {
   }
 });
 
-test('the module without models and vocabularies is small', { skip: !process.env.WINGBEAT_RELEASE && 'only of a release build' }, async () => {
+// with WINGBEAT_RELEASE=1, web/pkg must be a build for publication. Otherwise it may be that of `tools/web.sh quick`, which is larger
+test('the module without models and vocabularies is small', async () => {
   const { brotliCompressSync, constants } = await import('node:zlib');
   const wasm = readFileSync(join(web, 'pkg/wingbeat_bg.wasm'));
   const size = brotliCompressSync(wasm, { params: { [constants.BROTLI_PARAM_QUALITY]: 11, [constants.BROTLI_PARAM_LGWIN]: 24 } }).length;
-  assert.ok(size <= 2_280_000, `${size} bytes`);
+  const limit = process.env.WINGBEAT_RELEASE ? 2_280_000 : 2_690_000;
+  assert.ok(size <= limit, `${size} bytes, limit ${limit}`);
 });

@@ -74,10 +74,10 @@ check('other requests pass by: other files, ranges, other methods, queries, othe
   }
   assert.equal(server.log.length, requests.length - 1);
   assert.equal(other.count('/page/main.js'), 1);
+  await other.close();
   const before = Object.values(await cachesOf(page)).flat().length;
   await again(page);
   assert.equal(Object.values(await cachesOf(page)).flat().length, before, 'nothing was added');
-  await other.close();
 });
 
 check('a new version waits for the user, replaces the old one, and leaves other caches alone', {}, async ({ page, server }) => {
