@@ -23,14 +23,12 @@ fn lowerings(mut tape: Tape, format: &'static dyn Format, sizes: &[usize], each:
         tape.store_states(format).ok();
     }
     // Kernels for software adapters take no activations of 8 bits, no subgroups, no cooperative matrices and no measured sizes.
-    for (class, activations) in [(Class::Lanes, Activations::Float), (Class::Groups, Activations::Float), (Class::Groups, Activations::I8)] {
+    for (class, activations) in [(Class::Lanes, Activations::Float), (Class::Groups, Activations::Float), (Class::Groups, Activations::I8)]
+    {
         tape.activations = activations;
         tape.keep_rounded();
         let plain = Caps::plain(class, 128 << 20);
-        let mut variants = vec![
-            Caps { batch_invariant: true, ..plain.clone() },
-            Caps { sparse: false, ..plain.clone() },
-        ];
+        let mut variants = vec![Caps { batch_invariant: true, ..plain.clone() }, Caps { sparse: false, ..plain.clone() }];
         if class == Class::Groups {
             variants.extend([
                 Caps { subgroups: true, ..plain.clone() },

@@ -55,9 +55,7 @@ fn groups_equal_their_twins() {
 #[test]
 fn cooperative_matrices_equal_their_twins() {
     match adapter() {
-        Some(a) if a.cooperative.is_some() => {
-            all_words(2, |c| Caps { cooperative: a.cooperative, ..caps(c, Class::Groups) }, true)
-        }
+        Some(a) if a.cooperative.is_some() => all_words(2, |c| Caps { cooperative: a.cooperative, ..caps(c, Class::Groups) }, true),
         _ => eprintln!("SKIPPED: the adapter has no cooperative matrices"),
     }
 }
