@@ -210,8 +210,8 @@ fn check_extension(output: &Path, layout: &str) -> Result<()> {
         ("pth" | "pt" | "bin" | "safetensors" | "st", true) => ("GGUF", "use the extension .gguf, or leave out --layout gguf"),
         _ => return Ok(()),
     };
-    let layout = if is_gguf { "convert --layout gguf" } else { "convert" };
-    let text = format!("{layout} writes only {written}, but the output file has the extension .{extension}");
+    let layout = if is_gguf { "with --layout gguf" } else { "without --layout gguf" };
+    let text = format!("{layout}, convert writes {written}, but the output file has the extension .{extension}");
     Err(Error::usage(text).at(output.display()).hint(hint))
 }
 

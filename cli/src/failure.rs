@@ -123,7 +123,8 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         },
         ClapKind::MissingRequiredArgument => {
             let all = args.iter().map(|arg| described(arg)).collect::<Vec<_>>().join("; ");
-            let need = args.iter().find_map(|arg| Some((needing(arg, given)?, flag(arg))));
+            // An argument that every use of the command needs is missing for its own sake.
+            let need = args.iter().filter(|arg| arg.starts_with('-')).find_map(|arg| Some((needing(arg, given)?, flag(arg))));
             let what = match (args.len(), need) {
                 (1, Some((needing, missing))) => {
                     return Error::usage(format!("this flag needs the flag {missing}, which is missing"))

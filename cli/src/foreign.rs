@@ -50,11 +50,17 @@ const FLAGS: &[(&str, &str)] = &[
     ("--tensor-parallel-size", "--strategy 'gpu:0 fp16 *12 -> gpu:1 fp16' divides the layers among GPUs"),
 ];
 
-/// Returns the first flag in the arguments `given` that another program has and wingbeat lacks, with a hint.
+/// Flags for the length of a text that other commands have, and a hint. A chat has a setting in their place.
+const NOT_IN_CHAT: [&str; 2] = ["-n", "--max-tokens"];
+const IN_CHAT: &str = "type /set CHAT_LEN_MAX N in the chat, or write CHAT_LEN_MAX = N in a prompt file";
+
+/// Returns the first flag in the arguments `given` that another program or another command has and this command lacks, with a hint.
 pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {
+    let is_chat = given.get(1).is_some_and(|command| command == "chat");
     given.iter().take_while(|word| *word != "--").filter_map(|word| word.to_str()).find_map(|word| {
         let name = word.split('=').next().unwrap_or(word);
-        FLAGS.iter().find(|(flag, _)| *flag == name).copied()
+        let of_chat = NOT_IN_CHAT.iter().filter(|_| is_chat).find(|flag| **flag == name).map(|flag| (*flag, IN_CHAT));
+        of_chat.or_else(|| FLAGS.iter().find(|(flag, _)| *flag == name).copied())
     })
 }
 

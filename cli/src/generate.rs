@@ -166,7 +166,7 @@ struct MiddleArgs {
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "suffix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
     prefix: Option<String>,
     /// Text after the gap; requires --prefix
-    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true)]
+    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
     suffix: Option<String>,
 }
 

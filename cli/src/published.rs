@@ -119,7 +119,12 @@ pub fn named_model(text: &str) -> Result<Published> {
     }
     match named(text) {
         Some(model) => Published::of(model, text),
-        None => Err(unknown(text)),
+        None => Err(match nearest(text) {
+            Some(_) => unknown(text),
+            None => Error::file("no published model has this name")
+                .at(text)
+                .hint(format!("{PAGE} lists published models; a repository of Hugging Face is written hf:OWNER/REPO[/FILE]")),
+        }),
     }
 }
 

@@ -61,7 +61,7 @@ pub struct Args {
     #[arg(long, value_name = "HOST", default_value = "127.0.0.1", help_heading = SERVER)]
     host: String,
     /// TCP port; 0 selects a free port
-    #[arg(long, value_name = "PORT", default_value = "8080", help_heading = SERVER)]
+    #[arg(long, value_name = "PORT", default_value = "8080", value_parser = port, help_heading = SERVER)]
     port: u16,
     /// File with API keys
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
@@ -169,6 +169,10 @@ pub fn run(args: Args) -> Outcome {
     signals::stop_on_interrupt(&options.stop);
     wingbeat_server::run(options, models.collect(), &mut |address| say(format_args!("listening on http://{address}")))?;
     Ok(ExitCode::SUCCESS)
+}
+
+fn port(text: &str) -> std::result::Result<u16, String> {
+    text.trim().parse().map_err(|_| "expected a whole number from 0 to 65535".into())
 }
 
 fn options(args: &Args) -> Result<ServeOptions> {

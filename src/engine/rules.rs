@@ -80,7 +80,7 @@ impl Rules {
             Rules::Choice(_) => "choice",
             Rules::Object => "json_object",
             Rules::Value => "json_value",
-            Rules::Calls(_) => "tool_choice",
+            Rules::Calls(_) => "tools",
         }
     }
 

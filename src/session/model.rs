@@ -410,7 +410,10 @@ fn vocab(source: &ModelSource, options: &Options, facts: &Facts, checkpoint: Opt
     };
     if vocab.max_id() as usize >= facts.n_vocab {
         let text = format!("the vocabulary has token ids up to {}, but the model has only {} tokens", vocab.max_id(), facts.n_vocab);
-        let e = Error::input(text).hint("name the model's vocabulary file with `vocab`");
+        let e = Error::input(text).hint(match options.vocab {
+            Some(_) => "leave out `vocab`, or name a file with this model's vocabulary",
+            None => "name the model's vocabulary file with `vocab`",
+        });
         return Err(options.vocab.iter().fold(e, |e, path| e.at(path.display())));
     }
     Ok((Choice::Found(vocab), note))

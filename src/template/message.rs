@@ -185,8 +185,7 @@ impl Function {
     fn new(described: Value) -> Result<Function> {
         match described.get("name").and_then(Value::as_str) {
             Some(_) => Ok(Function(described)),
-            None => Err(Error::input("a function of a tool must be an object with the key name")
-                .hint(r#"write {"name": "get_weather", "description": "…", "parameters": {…}}"#)),
+            None => Err(Error::input("a function of a tool needs the key \"name\" with a text")),
         }
     }
 
@@ -245,8 +244,8 @@ mod tests {
             (r#"{"role":"system","tools":[{"type":7}]}"#, "a tool needs the key \"type\""),
             (r#"{"role":"system","tools":[{"type":"retrieval"}]}"#, "found \"retrieval\""),
             (r#"{"role":"system","tools":[{"type":"function"}]}"#, "needs the key function"),
-            (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "an object with the key name"),
-            (r#"{"role":"system","tools":[{"type":"function","function":[]}]}"#, "an object with the key name"),
+            (r#"{"role":"system","tools":[{"type":"function","function":{"name":7}}]}"#, "needs the key \"name\" with a text"),
+            (r#"{"role":"system","tools":[{"type":"function","function":[]}]}"#, "needs the key \"name\" with a text"),
         ] {
             let said = read(json).unwrap_err();
             assert!(said.contains(want), "{json}: {said}");

@@ -196,6 +196,11 @@ impl Vocab {
             Some("tiny") if !path.exists() => Ok((Self::tiny(), None)),
             _ => {
                 let is_world_file = path.file_name().is_some_and(|name| name == WORLD_FILE);
+                let is_name = path.components().count() == 1 && !path.exists();
+                if is_name && !is_world_file {
+                    let e = Error::file("no such file, and no built-in vocabulary has this name").at(path.display());
+                    return Err(e.hint("the built-in vocabularies are world, small-world and tiny"));
+                }
                 let vocab = if is_world_file && !path.exists() { Self::world() } else { Self::open(path)? };
                 let is_world = vocab.max_id() == WORLD_MAX_ID && vocab.first_difference(&Self::world()).is_none();
                 let note = || format!("{}: the World vocabulary is built in, no file is needed: `vocab=world`", path.display());

@@ -4,6 +4,7 @@ use crate::resume::Id;
 use wingbeat::engine::{Fields, Request};
 use wingbeat::error::{Error, Result};
 use wingbeat::low_level::front_end::short;
+use wingbeat::low_level::sample::Setting;
 
 /// The form that all lines of an input have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -63,7 +64,7 @@ impl InputLine<'_> {
 /// `Input` if the line is not an object, or if its id is missing or wrong.
 pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
     let mut fields =
-        Fields::read(line).map_err(|e| e.hint(r#"write one object per line, such as {"id": 1, "prompt": "Once upon a time"}"#))?;
+        Fields::read(line).map_err(|e| in_line(e).hint(r#"write one object per line, such as {"id": 1, "prompt": "Once upon a time"}"#))?;
     if let Some(id) = fields.take("custom_id") {
         return Ok((Id::read(id).map_err(|e| e.field("custom_id"))?, of_body(fields)?));
     }
@@ -71,6 +72,12 @@ pub fn fields(line: &[u8]) -> Result<(Id, Fields<'_>)> {
         Some(id) => Ok((Id::read(id).map_err(|e| e.field("id"))?, fields)),
         None => Err(Error::input("the field id is missing").field("id").hint("give every line a unique id, which names its result")),
     }
+}
+
+/// Returns an error about one line without the line number of this text, because the caller adds the number of the line in the file.
+fn in_line(mut e: Error) -> Error {
+    e.message = e.message.replace("(line 1, column ", "(column ");
+    e
 }
 
 /// Returns the fields of the body in a line of OpenAI's batch files, with the names that wingbeat's lines have.
@@ -92,6 +99,41 @@ fn of_body(mut line: Fields<'_>) -> Result<Fields<'_>> {
 /// request a vector instead of a text.
 const NOT_IN_LINES: [&str; 5] = ["priority", "no_cache", "state", "save_state", "pooling"];
 
+/// The fields of a line, besides sampling settings.
+const KNOWN: [&str; 23] = [
+    "id",
+    "prompt",
+    "messages",
+    "tokens",
+    "tools",
+    "tool_choice",
+    "format",
+    "thinking",
+    "add_bos",
+    "n",
+    "logprobs",
+    "echo",
+    "max_tokens",
+    "stop",
+    "ignore_eos",
+    "grammar",
+    "json_schema",
+    "json_object",
+    "json_value",
+    "close",
+    "speculate",
+    "draft",
+    "draft_tokens",
+];
+
+/// Returns the field whose name is most similar to `name`, or `None` if no name is similar enough.
+fn similar(name: &str) -> Option<String> {
+    let settings = Setting::all().iter().map(|setting| setting.name.replace('-', "_"));
+    let all = KNOWN.iter().map(|known| (*known).to_owned()).chain(settings);
+    let likeness = all.map(|known| (strsim::jaro_winkler(&known, name), known)).filter(|(likeness, _)| *likeness > 0.9);
+    likeness.max_by(|(a, _), (b, _)| a.total_cmp(b)).map(|(_, known)| known)
+}
+
 /// Returns the request that the fields of a line describe.
 ///
 /// # Errors
@@ -101,10 +143,11 @@ pub fn request(fields: &Fields<'_>) -> Result<Request> {
     let other = fields.iter().map(|(name, _)| name).find(|name| NOT_IN_LINES.contains(name) || unknown.iter().any(|other| other == name));
     match other {
         None => Ok(request),
-        Some(name) => Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(
-            "known fields: id, prompt, messages, tokens, tools, tool_choice, format, thinking, add_bos, n, logprobs, echo, max_tokens, stop, ignore_eos, \
-             grammar, json_schema, json_object, json_value, close, speculate, draft, draft_tokens, and sampling settings such as top_p",
-        )),
+        Some(name) => {
+            let known = || format!("known fields: {}, and sampling settings such as top_p", KNOWN.join(", "));
+            let hint = similar(name).map_or_else(known, |similar| format!("a similar field is {similar}"));
+            Err(Error::input(format!("unknown field {:?}", short(name, 40))).hint(hint))
+        }
     }
 }
 

@@ -21,7 +21,8 @@ pub enum Prompts {
 /// Reads a value in one pass. serde's own code for such a type first builds a tree of the value, which takes 16 times the memory of a list of ids.
 impl<'de> Deserialize<'de> for Prompts {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Prompts, D::Error> {
-        match Item::deserialize(from).map_err(|_| wrong())? {
+        // serde reports a missing field as an error of its value.
+        match Item::deserialize(from).map_err(|e| if e.to_string().starts_with("missing field") { e } else { wrong() })? {
             Item::Text(text) => Ok(Prompts::Text(text)),
             Item::All(all) => Ok(all),
             Item::Token(_) => Err(wrong()),
@@ -37,7 +38,7 @@ enum Item {
 }
 
 fn wrong<E: serde::de::Error>() -> E {
-    E::custom("found another type than a string, an array of strings, token ids, or arrays of token ids")
+    E::custom("expected a string, an array of strings, token ids, or arrays of token ids, found another type")
 }
 
 impl<'de> Deserialize<'de> for Item {

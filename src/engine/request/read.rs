@@ -23,10 +23,12 @@ impl Request {
         let mut inputs = Vec::new();
         let (mut request, unknown) = Self::read_into(&mut inputs, fields)?;
         if inputs.len() != 1 {
-            return Err(Error::input(format!(
-                "expected exactly one of the fields prompt, messages and tokens, found {}",
-                if inputs.is_empty() { "none of them" } else { "several of them" }
-            )));
+            let text = "expected exactly one of the fields prompt, messages and tokens, found";
+            return Err(match (inputs.is_empty(), unknown.first()) {
+                (true, Some(other)) => Error::input(format!("{text} none of them, but the unknown field {:?}", short(other, 40))),
+                (true, None) => Error::input(format!("{text} none of them")),
+                _ => Error::input(format!("{text} several of them")),
+            });
         }
         request.input = inputs.remove(0);
         Ok((request, unknown))
