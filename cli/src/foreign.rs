@@ -52,7 +52,7 @@ const FLAGS: &[(&str, &str)] = &[
 
 /// Flags for the length of a text that other commands have, and a hint. A chat has a setting in their place.
 const NOT_IN_CHAT: [&str; 2] = ["-n", "--max-tokens"];
-const IN_CHAT: &str = "type /set CHAT_LEN_MAX N in the chat, or write CHAT_LEN_MAX = N in a prompt file";
+const IN_CHAT: &str = "type /set CHAT_LEN_MAX N in the chat, or write CHAT_LEN_MAX = N under [settings] in a prompt file";
 
 /// Returns the first flag in the arguments `given` that another program or another command has and this command lacks, with a hint.
 pub fn flag(given: &[OsString]) -> Option<(&'static str, &'static str)> {

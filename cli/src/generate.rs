@@ -109,7 +109,7 @@ pub fn run(args: Args) -> Outcome {
     let base = args.model.read_state(&model)?;
     let (n_before, tokens_before) = base.as_ref().map_or((0, None), |(state, loaded)| (state.n_tokens(), loaded.tokens.clone()));
     let has_logits = base.as_ref().is_some_and(|(state, _)| state.has_logits());
-    let prompt = encode(&model, n_before, has_logits, given)?;
+    let prompt = encode(&model, n_before, has_logits, given, &args.input)?;
     let options = EngineOptions { slots: n_trials, speculation, draft, ..EngineOptions::default() };
     let mut request = Request::tokens(prompt.clone()).max_tokens(args.max_tokens);
     request.stop = Some(stop_texts);
@@ -166,7 +166,7 @@ struct MiddleArgs {
     #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "suffix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
     prefix: Option<String>,
     /// Text after the gap; requires --prefix
-    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true, conflicts_with_all = ["text", "prompt", "file", "tokens"])]
+    #[arg(hide_short_help = true, long, value_name = "TEXT", requires = "prefix", allow_hyphen_values = true)]
     suffix: Option<String>,
 }
 
@@ -174,7 +174,12 @@ impl MiddleArgs {
     /// Returns the prompt with which RWKV-7 G1 generates the text between `--prefix` and `--suffix`. Returns `None` without these flags. The
     /// prompt has the suffix first, so that the model continues the prefix.
     fn prompt(&self, escape: &EscapeArgs) -> Result<Option<String>> {
-        let (Some(prefix), Some(suffix)) = (&self.prefix, &self.suffix) else { return Ok(None) };
+        let Some(suffix) = &self.suffix else { return Ok(None) };
+        // Beside a text, which `--prefix` excludes, clap does not ask for `--prefix`.
+        let Some(prefix) = &self.prefix else {
+            let e = Error::usage("this flag needs the flag --prefix, which is missing").at("--suffix");
+            return Err(e.hint("the text before the gap is the value of --prefix"));
+        };
         let (prefix, suffix) = (escape.text(prefix, "--prefix")?, escape.text(suffix, "--suffix")?);
         Ok(Some(fill_prompt(&prefix, &suffix)))
     }
@@ -185,13 +190,14 @@ const SAVED: &str = "saved";
 
 /// Converts the input to tokens. `n_before` is the number of tokens of the loaded state. The result may be empty if this state has logits to continue
 /// from.
-fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput) -> Result<Vec<u32>> {
+fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput, input: &InputArgs) -> Result<Vec<u32>> {
     if let GivenInput::Tokens(ids) = &given {
         model.check_ids(ids).map_err(|e| e.at("--tokens"))?;
     }
     let prompt = given.tokens(|text| if text.is_empty() { Ok(Vec::new()) } else { model.encode_after(n_before, text) })?;
     if prompt.is_empty() && !has_logits {
-        return Err(nothing_to_continue());
+        let e = nothing_to_continue();
+        return Err(if input.is_file() { e.at(input.name()) } else { e });
     }
     Ok(prompt)
 }

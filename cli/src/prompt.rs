@@ -127,6 +127,11 @@ impl InputArgs {
         }
     }
 
+    /// Returns true if the input is a file other than standard input.
+    pub fn is_file(&self) -> bool {
+        self.text.file.as_deref().is_some_and(|path| !is_standard(path))
+    }
+
     /// Returns the name of the input: the path of its file, or `text`.
     pub fn name(&self) -> String {
         self.text.file.as_deref().filter(|path| !is_standard(path)).map_or_else(|| "text".into(), |path| path.display().to_string())

@@ -119,12 +119,11 @@ pub fn named_model(text: &str) -> Result<Published> {
     }
     match named(text) {
         Some(model) => Published::of(model, text),
-        None => Err(match nearest(text) {
-            Some(_) => unknown(text),
-            None => Error::file("no published model has this name")
-                .at(text)
-                .hint(format!("{PAGE} lists published models; a repository of Hugging Face is written hf:OWNER/REPO[/FILE]")),
-        }),
+        None => {
+            let similar = nearest(text).map(|model| format!("a similar name is {}; ", model.name)).unwrap_or_default();
+            let all = format!("{PAGE} lists published models; a repository of Hugging Face is written hf:OWNER/REPO[/FILE]");
+            Err(Error::file("no published model has this name").at(text).hint(similar + &all))
+        }
     }
 }
 

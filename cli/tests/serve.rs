@@ -79,7 +79,7 @@ fn sigterm_completes_streams_and_keeps_states() {
     assert!(!log.contains("secret") && !log.contains("key-of-ada"), "{log}");
     // Another program continues from the state.
     let program = Program::start(&["--states", states.to_str().unwrap()], &[("WINGBEAT_API_KEYS", "key-of-ada")]);
-    let body = json!({"prompt": "", "max_tokens": 3, "state": "s"});
+    let body = json!({"prompt": "", "max_tokens": 3, "ignore_eos": true, "state": "s"});
     let mut answer =
         agent.post(format!("{}/v1/completions", program.url)).header("authorization", "Bearer key-of-ada").send_json(&body).unwrap();
     assert_eq!(answer.body_mut().read_json::<Value>().unwrap()["usage"]["completion_tokens"], 3);

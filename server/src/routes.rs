@@ -185,7 +185,8 @@ async fn unknown(uri: Uri) -> Failure {
 
 async fn not_allowed(method: Method) -> Failure {
     let e = Error::input(format!("this path does not support the method {:?}", short(method.as_str(), 40)));
-    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", e.hint("the header Allow of this response lists the methods"))
+    let hint = "most paths without GET take POST; the header Allow of this response lists the methods";
+    Failure::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", e.hint(hint))
 }
 
 /// Returns the layer that tells browsers which origins (pages of other sites) may use the server. `*` in `origins` allows all.

@@ -40,7 +40,7 @@ impl Windows<'_> {
     /// Returns the number of predicted tokens.
     ///
     /// # Errors
-    /// `Input` if there is none.
+    /// `Input` if no token is predicted.
     pub fn n_predicted(&self) -> Result<usize> {
         match self.iter().map(|window| window.len() - self.first()).sum() {
             0 => Err(too_short(self.tokens.len())),
