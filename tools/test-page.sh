@@ -36,7 +36,7 @@ if [ "${1:-}" = --pictures ]; then
   pictures=1
   shift
 fi
-node --test --test-concurrency=1 "$@" server/tests/page/*.test.mjs
+tools/node-test.sh "$@" server/tests/page/*.test.mjs
 [ -z "$pictures" ] || {
   mkdir -p docs/images
   node server/tests/page/pictures.mjs docs/images

@@ -36,8 +36,4 @@ files=()
 for name in "${names[@]}"; do
   if [ "$name" = demo ]; then files+=(web/demo/test/*.test.mjs); else files+=("web/test/$name.test.mjs"); fi
 done
-# One file at a time: each has a browser and a software GPU of its own.
-# A test that fails may leave a server open. Without this option of node 20.14, its file would never end.
-options=(--test-concurrency=1 --test-reporter=spec)
-[[ $(node --help) != *--test-force-exit* ]] || options+=(--test-force-exit)
-node --test "${options[@]}" "${files[@]}"
+tools/node-test.sh --test-reporter=spec "${files[@]}"

@@ -14,7 +14,7 @@ fi
 "${run[@]}" --no-run
 tools/setup.sh vulkan debug
 export WINGBEAT_REQUIRE_GPU=1
-# Tests share the shaders that Mesa has compiled, also where the home folder cannot be written. Without them, the tests take many times as long.
+# Tests share the shaders that Mesa has compiled, also where the home folder cannot be written. Most of the time of many tests is spent on compiling shaders.
 export MESA_SHADER_CACHE_DIR=${MESA_SHADER_CACHE_DIR:-$PWD/target/mesa-shaders}
 # nextest does not run doctests. They run first, so the summary of all other tests comes last.
 [ "${run[1]}" != nextest ] || [ $# -gt 0 ] || "$cargo" test --quiet --doc

@@ -123,7 +123,7 @@ pub fn usage(e: &clap::Error, given: &[OsString]) -> Error {
         },
         ClapKind::MissingRequiredArgument => {
             let all = args.iter().map(|arg| described(arg)).collect::<Vec<_>>().join("; ");
-            // An argument that every use of the command needs is missing for its own sake.
+            // A flag can need another flag. An argument without a name is needed by the command itself.
             let need = args.iter().filter(|arg| arg.starts_with('-')).find_map(|arg| Some((needing(arg, given)?, flag(arg))));
             let what = match (args.len(), need) {
                 (1, Some((needing, missing))) => {

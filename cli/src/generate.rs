@@ -196,8 +196,7 @@ fn encode(model: &Model, n_before: usize, has_logits: bool, given: GivenInput, i
     }
     let prompt = given.tokens(|text| if text.is_empty() { Ok(Vec::new()) } else { model.encode_after(n_before, text) })?;
     if prompt.is_empty() && !has_logits {
-        let e = nothing_to_continue();
-        return Err(if input.is_file() { e.at(input.name()) } else { e });
+        return Err(input.file().into_iter().fold(nothing_to_continue(), |e, path| e.at(path.display())));
     }
     Ok(prompt)
 }

@@ -127,14 +127,14 @@ impl InputArgs {
         }
     }
 
-    /// Returns true if the input is a file other than standard input.
-    pub fn is_file(&self) -> bool {
-        self.text.file.as_deref().is_some_and(|path| !is_standard(path))
+    /// Returns the path of the input, or `None` for a text, token ids and standard input.
+    pub fn file(&self) -> Option<&Path> {
+        self.text.file.as_deref().filter(|path| !is_standard(path))
     }
 
     /// Returns the name of the input: the path of its file, or `text`.
     pub fn name(&self) -> String {
-        self.text.file.as_deref().filter(|path| !is_standard(path)).map_or_else(|| "text".into(), |path| path.display().to_string())
+        self.file().map_or_else(|| "text".into(), |path| path.display().to_string())
     }
 
     /// Returns the place of an error in the input: the path of the file, `--tokens` or `text`.

@@ -19,4 +19,4 @@ if [ ! -d node_modules/puppeteer-core ] || [ ! -d node_modules/axe-core ]; then
 fi
 [ -n "$(node -e 'import("./test/browser.mjs").then(({ chromium }) => console.log(chromium ?? ""))')" ] ||
   skip "chromium is missing (Debian and Ubuntu: apt-get install chromium)"
-node --test --test-concurrency=1 "$@" demo/test/*.test.mjs
+../tools/node-test.sh "$@" demo/test/*.test.mjs
